@@ -633,7 +633,7 @@ def test_tracker_that_dies_leaves_a_reason(tmp_path: Path) -> None:
 
 def test_a_run_that_another_process_still_sends_says_so(tmp_path: Path) -> None:
     """Of a run that went on while the tracker of its first process was at work: MLflow answers."""
-    journal = Journal.begin(tmp_path, "run", CONFIG)
+    journal = Journal.begin(tmp_path / "my runs", "run", CONFIG)
     records.write(journal.folder, records.Record(uri="http://127.0.0.1:1", experiment="study"))
     journal.finish("FINISHED")
     (journal.folder / "tracking.log").write_text("this one gave up\n")
@@ -641,7 +641,7 @@ def test_a_run_that_another_process_still_sends_says_so(tmp_path: Path) -> None:
     process.wait()
     tracker = Tracker(journal.folder, process)
     with lock(journal.folder, timeout=0.0):
-        rest = f"`python -m pipeline.tracking sync {tmp_path}` sends what it leaves"
+        rest = f"`python -m pipeline.tracking sync '{tmp_path}/my runs'` sends what it leaves"
         assert tracker.close(0.2) == f"another process is still sending it; {rest}"
     assert tracker.close(LONG).startswith("not reachable: this one gave up; ")
 
@@ -683,6 +683,25 @@ def test_default_and_environment_uri(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "./mlruns")
     with pytest.raises(UserError, match=r"MLFLOW_TRACKING_URI=./mlruns: not a tracking server; choose sqlite:///"):
         track(Path("runs"), None)
+
+
+@pytest.mark.parametrize(("name", "refused"), [("a?b", True), ("a%20b", True), ("100%", False), ("a b#c", False)])
+def test_a_folder_whose_name_an_address_would_change_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, refused: bool
+) -> None:
+    (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / name)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert records.check_uri("sqlite:////tmp/mlflow.db?timeout=9") == "sqlite:////tmp/mlflow.db?timeout=9"
+    if not refused:
+        assert records.check_uri(records.DEFAULT_URI) == f"sqlite:///{tmp_path / name}/mlflow.db"
+        return
+    with pytest.raises(UserError) as caught:
+        track(Path("runs"), None)
+    assert str(caught.value) == (
+        f"tracking.uri=null: {tmp_path / name}/mlflow.db as a database's address is another file, for the ? or the %XX "
+        "in it; name a database elsewhere, as tracking.uri=sqlite:///<file>"
+    )
 
 
 def test_a_password_is_kept_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

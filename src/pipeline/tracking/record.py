@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -91,6 +92,11 @@ def check_uri(uri: str) -> str:
             "(MLflow's file store, a plain path or file:, takes no new runs)"
         )
     path = sqlite_path(uri)
+    if path is not None and ("?" in str(path.parent) or re.search("%[0-9a-fA-F]{2}", str(path))):
+        raise ValueError(
+            f"{path} as a database's address is another file, for the ? or the %XX in it; name a database elsewhere, "
+            "as tracking.uri=sqlite:///<file>"
+        )
     return uri if path is None else f"sqlite:///{path}"
 
 

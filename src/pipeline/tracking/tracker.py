@@ -7,6 +7,7 @@ the tracker process alone.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -113,7 +114,7 @@ class Tracker:
 
     @property
     def _sync(self) -> str:
-        return f"python -m pipeline.tracking sync {self.folder.parent}"
+        return f"python -m pipeline.tracking sync {shlex.quote(str(self.folder.parent))}"
 
 
 def start(tracking: Tracking, journal: Journal, grid: str | None = None) -> Tracker | None:
@@ -126,10 +127,12 @@ def start(tracking: Tracking, journal: Journal, grid: str | None = None) -> Trac
             return None
         runs_below.reap(journal.folder.parent)  # with tracking on, the tracker does it
         return None
+    in_environment = os.environ.get("MLFLOW_TRACKING_URI")
     try:
-        uri = records.check_uri(tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or records.DEFAULT_URI)
+        uri = records.check_uri(tracking.uri or in_environment or records.DEFAULT_URI)
     except ValueError as error:
-        raise UserError(f"MLFLOW_TRACKING_URI={os.environ['MLFLOW_TRACKING_URI']}: {error}") from error
+        named = f"MLFLOW_TRACKING_URI={in_environment}" if in_environment else "tracking.uri=null"
+        raise UserError(f"{named}: {error}") from error
     record = records.Record(uri=uri, experiment=tracking.experiment, artifacts=tracking.artifacts, grid=grid)
     before = records.read(journal.folder)
     if before is not None and (before.uri, before.experiment) == (record.uri, record.experiment):  # a run that goes on
