@@ -39,6 +39,7 @@ from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.device import Place
 from pipeline.models import Shapes
 from pipeline.profilers import Subject, window
+from pipeline.profilers.event_files import histogram
 from pipeline.profilers.memory import Memory
 from pipeline.profilers.nsys import Nsys, command, options, under_nsys
 from pipeline.profilers.torch import Torch
@@ -470,3 +471,10 @@ def test_nsys_without_a_report_or_a_run(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("REPORTS", "")
     with pytest.raises(RunError, match="nsys wrote no report; the run itself is complete"):
         under_nsys(Nsys(), [sys.executable, "-c", BECOMES_A_RUN, str(tmp_path / "runs")])
+
+
+@pytest.mark.parametrize("high", [1.0, np.nextafter(1.0, 2.0), 1.0 + 1e-14, 2.0])
+def test_weights_that_are_nearly_the_same_have_a_histogram(high: float) -> None:
+    """NumPy finds no buckets between two neighbours, and the training ended there."""
+    found = histogram(np.array([1.0, high]))
+    assert (found.min, found.max, found.num, sum(found.bucket)) == (1.0, high, 2, 2)

@@ -74,7 +74,8 @@ def histogram(array: np.ndarray) -> HistogramProto:
     """`array` in equal buckets between its extremes; its statistics are exact."""
     values = array.astype(np.float64).ravel()
     low, high = float(values.min()), float(values.max())
-    counts, edges = np.histogram(values, BUCKETS, range=(low, high) if low < high else (low - 0.5, high + 0.5))
+    apart = high - low > BUCKETS * np.spacing(max(abs(low), abs(high)))  # NumPy refuses narrower buckets
+    counts, edges = np.histogram(values, BUCKETS, range=(low, high) if apart else (low - 0.5, high + 0.5))
     return HistogramProto(
         min=low,
         max=high,
