@@ -58,10 +58,9 @@ def report() -> int:
 
 def section(outcomes: Mapping[str, Outcome]) -> str:
     """The stages of one kind: a table, what they have written, with its figures, their differences by seed."""
-    text = table(outcomes)
+    noted = [f"- {name}: {note}\n" for name, one in outcomes.items() for note in one.receipt.get("notes", ())]
+    text = table(outcomes) + "".join(["\n", *noted] if noted else [])
     for name, outcome in outcomes.items():
-        noted = "".join(f"\n- {name}: {note}" for note in outcome.receipt.get("notes", ()))
-        text += f"{noted}\n" if noted else ""
         if outcome.summary:
             text += f"\n{name}:\n\n{outcome.summary}"
             text += figures(name)
