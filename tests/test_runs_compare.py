@@ -141,6 +141,11 @@ def test_edited_modules_are_named_apart_from_other_ones(tmp_path: Path) -> None:
     assert ["mine", "c" * 12, "d" * 12] in words(text)
     assert ["models.start", "or", "its", "files", "e" * 12, "f" * 12] in words(text)
     assert "No module was edited" not in text and "only here" not in text
+    third = a_run(root, 0.5, code_sha256="3" * 64)  # which has no module of the first two's
+    write_json(third / "code.json", {"pipeline.tasks": "a" * 64, "pipeline.models.gru": "4" * 64})
+    text = compared(*made[1:], third)
+    assert ["mine", "c" * 12, "d" * 12, "-"] in words(text) and "No module was edited" not in text
+    assert ["only", "here", "models.mlp", "models.mlp", "models.gru"] in words(text)
 
 
 def test_an_edit_that_no_module_shows_is_not_denied(tmp_path: Path) -> None:

@@ -206,6 +206,12 @@ def test_the_best_of_repeated_cells_has_the_best_median() -> None:
     assert Pivot(found).best() == {(("a",), "")}
 
 
+def test_several_that_are_the_best_are_said_to_be_equal() -> None:
+    """One with a worse test beside it was marked, by a validation on 16 examples that both had 7 of right."""
+    both = [entry(at, {"model": name}, {"test/loss": at, "validation/loss": 0.5}) for at, name in enumerate("ab")]
+    assert shown(both)[-1] == "* the best, several being equal, by validation/loss of the weights that were kept"
+
+
 def test_a_choice_by_the_test_data_is_said() -> None:
     found = [
         entry(0, {"model": "a"}, {"test/loss": 0.1, "validation/loss": 0.4}),
@@ -375,7 +381,9 @@ def test_rates_of_cold_epochs_are_noted(tmp_path: Path) -> None:
     assert caveats(found) == ("the rates of 2 of 3 cells are of one epoch, which starts cold; train for two or more",)
 
 
-@pytest.mark.parametrize(("shares", "noted"), [((0.5, None), True), ((0.5, 0.5), False), ((None,), True), ((), False)])
+@pytest.mark.parametrize(
+    ("shares", "noted"), [((0.01, None), True), ((0.5, None), False), ((0.5, 0.5), False), ((None,), True), ((), False)]
+)
 def test_cells_too_short_to_count_their_others_are_noted_together(
     shares: tuple[float | None, ...], noted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

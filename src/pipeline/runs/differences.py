@@ -79,12 +79,12 @@ def differing(accounts: Sequence[Account], section: str) -> dict[str, list[Any]]
 
 
 def edited(accounts: Sequence[Account]) -> list[str] | None:
-    """The modules that the runs share and that are not the same in all; None where a run has no list of them."""
+    """The modules that two runs or more have and that are not the same in these; None where a run lists none."""
     every = [account.modules for account in accounts]
     if not all(every):
         return None
-    shared = [name for name in every[0] if all(name in one for one in every)]
-    return [name for name in shared if len({one[name] for one in every}) > 1]
+    names = dict.fromkeys(name for one in every for name in one)
+    return [name for name in names if len({one[name] for one in every if name in one}) > 1]
 
 
 def _differing_modules(accounts: Sequence[Account]) -> dict[str, list[Any]]:
@@ -93,8 +93,9 @@ def _differing_modules(accounts: Sequence[Account]) -> dict[str, list[Any]]:
     if changed is None:
         return {}
     every = [account.modules for account in accounts]
-    others = [", ".join(name for name in one if not all(name in each for each in every)) for one in every]
-    rows = {_with_files(name): [one[name] for one in every] for name in changed}
+    lacked = {name for one in every for name in one if not all(name in each for each in every)} - {*changed}
+    others = [", ".join(name for name in one if name in lacked) for one in every]
+    rows = {_with_files(name): [one.get(name, ABSENT) for one in every] for name in changed}
     return rows | ({"only here": [text or ABSENT for text in others]} if any(others) else {})
 
 

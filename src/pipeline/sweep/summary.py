@@ -279,7 +279,9 @@ def show(console: Console, found: Sequence[Entry], by: Sweep | None = None) -> N
 
 def _best_by(pivot: Pivot) -> str:
     """What the best was chosen by."""
-    judge, best = pivot.judge, "the best on the same data" if pivot.by_dataset else "the best"
+    judge, best, marked = pivot.judge, "the best on the same data" if pivot.by_dataset else "the best", pivot.best()
+    if len(marked) > len({pivot.judged_on[position] for position in marked}):
+        best += ", several being equal,"
     if judge.startswith(VALIDATION):
         return f"{best} by {judge} of the weights that were kept"
     if not judge.startswith("test"):
