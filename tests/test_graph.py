@@ -360,7 +360,7 @@ def test_what_cannot_be_measured_here_is_refused(monkeypatch: pytest.MonkeyPatch
         graph.check(NOTHING)
     said = str(error.value)
     assert said.startswith("stage.frameworks=jax: jax is not installed; ")
-    assert said.endswith("; or leave it out: stage.frameworks=[torch,tensorflow]")
+    assert said.endswith("; or choose stage.frameworks=[torch,tensorflow]")
 
 
 def sampled(run: Path) -> Samples:

@@ -385,7 +385,7 @@ def test_what_cannot_be_measured_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         loading.check(NOTHING)
     said = str(error.value)
     assert said.startswith("stage.frameworks=tensorflow: tensorflow is not installed; ")
-    assert said.endswith("; or leave it out: stage.frameworks=[torch]")
+    assert said.endswith("; or choose stage.frameworks=[torch]")
     monkeypatch.undo()
 
 

@@ -463,7 +463,7 @@ def test_what_does_not_belong_or_is_not_installed_is_refused(monkeypatch: pytest
         matmul.check(NOTHING)
     said = str(error.value)
     assert said.startswith("stage.frameworks=jax: jax is not installed; ")
-    assert said.endswith("; or leave it out: stage.frameworks=[numpy,torch,tensorflow]")
+    assert said.endswith("; or choose stage.frameworks=[numpy,torch,tensorflow]")
 
 
 def sampled(run: Path) -> dict[tuple[str, str, str], list[dict[str, str]]]:

@@ -55,6 +55,8 @@ class ImageFolder(Dataset):
         classes = sorted({path.name for part in found.values() for path in _below(part)})
         if len(classes) < 2:
             wanted = "give a subfolder of images for each class, two at least"
+            if as_named(self.folder) not in found.values():
+                wanted += f" ({', '.join(path.name for path in found.values())}: taken for the parts, not for classes)"
             raise UserError(f"{shown}: has the classes {', '.join(classes) or '(none)'}; {wanted}")
         self._say_left_out(found, shown)
         parts = {name: self._read(part, classes, shown) for name, part in found.items()}

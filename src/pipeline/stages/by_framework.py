@@ -46,13 +46,16 @@ def of_frameworks(names: Iterable[str]) -> tuple[Backend, ...]:
 
 def check_frameworks(names: Sequence[str]) -> None:
     """Refuse one that is not installed. Raises Impossible."""
+    missing: dict[str, Impossible] = {}
     for backend in of_frameworks(names):
         try:
             check_installed({f"stage.frameworks={backend.name}": backend.packages})
         except Impossible as error:
-            others = [one for one in names if one != backend.name]
-            without = f"; or leave it out: stage.frameworks=[{','.join(others)}]" if others else ""
-            raise Impossible(f"{error}{without}") from error
+            missing[backend.name] = error
+    if missing:
+        others = [one for one in names if one not in missing]
+        without = f"; or choose stage.frameworks=[{','.join(others)}]" if others else ""
+        raise Impossible(f"{next(iter(missing.values()))}{without}")
 
 
 def check_taken(

@@ -144,7 +144,8 @@ def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
     if beside:
         run.note(f"{', '.join(beside)} was edited meanwhile: not every cell ran the same; give the command again")
     entries = summary.entries(decisions, outcomes)
-    if (of_others := said_of(others.share())) and None in _of_others(entries):
+    shares = _of_others(entries)
+    if (of_others := said_of(others.share())) and None in shares and not any(map(said_of, shares)):
         run.note(
             f"{of_others} while the cells ran, some for too short a time to be counted alone: their times show that"
         )

@@ -113,7 +113,7 @@ def others_at_work(had: float, cores: int) -> str | None:
     if had >= ALONE:
         return None
     return (
-        f"other processes are at work: they left {had:.0%} of {cores} cores; "
+        f"other processes are at work: they left {had:.0%} of {cores} core{'s' * (cores > 1)}; "
         "rates are lower than what this machine can, and shares are uncertain"
     )
 
