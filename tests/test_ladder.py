@@ -196,7 +196,8 @@ def test_ctrl_c_stops_the_ladder_and_its_rung(tmp_path: Path) -> None:
         _, err = process.communicate(timeout=100)
     assert process.returncode == 130, err
     assert err.count("stopped by SIGINT") == 1 and "Traceback" not in err
-    assert "1 failed" in err and err.rstrip().splitlines()[-2].endswith(
+    # A rung may hear the terminal's signal or that of its ladder first.
+    assert ("1 failed" in err or "1 killed" in err) and err.rstrip().splitlines()[-2].endswith(
         "; the same command runs all cells again, and goes on with those that left a checkpoint"
     ), err
     assert [status(run).state for run in runs(tmp_path)] == ["KILLED", "KILLED"]
