@@ -314,7 +314,7 @@ def test_threads_are_kept_on_different_cores_while_they_work() -> None:
     before, cores, seen = os.sched_getaffinity(0), len(allowed_cores()), set[frozenset[int]]()
     work = ceilings.MultiplyAdds(cores, "float32")
     rounds = ceilings._enough(work.seconds, 1000)
-    busy = threading.Thread(target=work.seconds, args=(100 * rounds,))  # 0.4 s
+    busy = threading.Thread(target=work.seconds, args=(300 * rounds,))  # 1.2 s
     busy.start()
     while busy.is_alive():
         for task in Path("/proc/self/task").iterdir():
