@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import own_examples
 import pytest
-from command import done, refused
+from command import done, environment, pipeline, refused
 from PIL import Image
 
 from pipeline.datasets import Data
@@ -501,3 +502,22 @@ def test_a_home_of_nobody_is_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert as_named("~/x.npz") == Path.home() / "x.npz"
     said = refused(tmp_path, "dataset=npz", "dataset.file='~nobody-of-that-name/x.npz'", "model=linear")
     assert said.startswith("dataset.file=~nobody-of-that-name/x.npz: ")
+
+
+@pytest.mark.wide
+def test_a_file_of_the_users_function_is_named_where_it_changed(tmp_path: Path) -> None:
+    """It was "code of mine, or files that it reads", and which of them nobody said."""
+    pairs = np.array([(np.float32(at % 2), at % 2) for at in range(80)], dtype=[("x", "f4", (1,)), ("y", "i8")])
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np\n\ndef train(file): return [(x, y) for x, y in np.load(file)]\n"
+    )
+    np.save(tmp_path / "table.npy", pairs)
+    words = ("-m", "stage=train", "dataset=examples", "dataset.train=mine.train", "+dataset.arguments.file=table.npy")
+    path = os.pathsep.join((str(tmp_path), environment().get("PYTHONPATH", "")))
+    mine = {"PIPELINE_MODULES": "mine", "PYTHONPATH": path}
+    ended = pipeline(tmp_path, *words, "model=linear", "training.epochs=1", "seed=0,1", **mine)
+    assert ended.returncode == 0, ended.stderr
+    pairs["x"] += 1
+    np.save(tmp_path / "table.npy", pairs)
+    dry = pipeline(tmp_path, *words, "model=linear", "training.epochs=1", "seed=0,1", "sweep.dry_run=true", **mine)
+    assert ": code of mine, or files that it reads: table.npy\n" in dry.stdout, dry.stdout

@@ -561,6 +561,14 @@ def test_show_of_a_grid_says_what_varies_what_its_cells_have_and_which_they_are(
         ["training.steps", "30"],
     ]
     assert [line.split() for line in found["cells"].splitlines()[1:]] == [[cell.name, "finished"] for cell in cells]
+    again = Journal.begin(root, "grid", {"grid": {"training.steps": "30"}, "sweep": {}, "cells": 2})
+    (again.folder / "cells.txt").write_text(f"{cells[1]}\n")
+    again.artifact_path("grid.csv").write_text("cell,run\n" + "".join(f"1,{cell.name}\n" for cell in cells))
+    again.finish("FINISHED")
+    found = sections(pipeline(tmp_path, "stage=show", f"run={again.id}").stdout)
+    listed = [line.split() for line in found["cells"].splitlines()[1:]]
+    assert listed == [[cells[1].name, "finished"], [cells[0].name, "finished", "before"]]
+    assert "training" not in found["config of its cells: what else differs from the defaults"]
 
 
 def test_show_of_a_search_says_what_is_searched(tmp_path: Path) -> None:

@@ -189,13 +189,17 @@ def _but_cores(hardware: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def said_of_code(then: Mapping[str, str], now: Mapping[str, str], experiment: Experiment) -> str:
-    """A text, a picture or a source that a setting names counts to the module of the part that reads it."""
+    """A text, a picture or a source that a setting names counts to the module that reads it, ours or the user's."""
+    from pipeline.runs.code.code_hash import own_files
+
     changed = [name for name in sorted({**then, **now}) if then.get(name) != now.get(name)]
     if not changed:
         return CODE
     more = f" and {len(changed) - MOST_MODULES} more" if len(changed) > MOST_MODULES else ""
-    read = experiment.dataset.user_files if type(experiment.dataset).__module__ in changed else ()
-    files = ", ".join(file.name for file in read[:MOST_MODULES])
+    read = list(experiment.dataset.user_files) if type(experiment.dataset).__module__ in changed else []
+    of_user = own_files(experiment)
+    read += [file for name in changed for file in of_user.get(name, ())]
+    files = ", ".join(dict.fromkeys(file.name for file in read[:MOST_MODULES]))
     return f"code of {', '.join(changed[:MOST_MODULES])}{more}, or files that it reads{f': {files}' if files else ''}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -126,16 +127,29 @@ def _show_config(console: Console, config: Config, defaults: Config) -> None:
 def _show_grid(console: Console, folder: Path, swept: Mapping[str, str], defaults: Config) -> None:
     """What varies, what all cells have, by the first one's config, and their runs."""
     _section(console, "grid: what varies", list(swept.items()))
-    cells = cells_of(folder)
+    own = cells_of(folder)
+    before = [name for name in _in_table(folder) if name not in own and (folder.parent / name).is_dir()]
+    cells = [*own, *before]
     if not cells:
         return
     first = read_config(folder.parent / cells[0])
-    same = {key: value for key, value in _changed(first, defaults).items() if key not in swept}
+    varied = {".".join(key.split(".")[:end]) for key in swept for end in range(1, key.count(".") + 2)}
+    same = {key: value for key, value in _changed(first, defaults).items() if key not in varied}
     _section(console, "config of its cells: what else differs from the defaults", list(same.items()))
     states = [(name, read_status(folder.parent / name)) for name in cells[:CELLS]]
-    rows = [(name, status.state.lower() if status else "") for name, status in states]
+    states_of = {name: status.state.lower() if status else "" for name, status in states}
+    rows = [(name, f"{state}{' before' if name in before else ''}") for name, state in states_of.items()]
     rows += [(f"and {len(cells) - CELLS} more", "in cells.txt")] if len(cells) > CELLS else []
     _section(console, "cells", rows)
+
+
+def _in_table(folder: Path) -> list[str]:
+    """The runs of a grid's table, also of cells whose result an earlier command had; none before it has ended."""
+    try:
+        with (folder / "artifacts" / "grid.csv").open(encoding="utf-8", newline="") as file:
+            return [row["run"] for row in csv.DictReader(file) if row.get("run")]
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return []
 
 
 def _show_search(console: Console, asked: Config) -> None:
