@@ -269,11 +269,17 @@ def test_trainings_that_are_mostly_their_start_are_named(tmp_path: Path) -> None
     assert dict(notes([], rungs))["train s"].startswith("of one epoch, the start (")
 
 
-@pytest.mark.parametrize(("direction", "last", "worse"), [("max", 0.07, True), ("max", 0.8, False), ("min", 1.0, True)])
-def test_a_rung_that_learns_less_is_named(direction: Any, last: float, worse: bool) -> None:
+@pytest.mark.parametrize(
+    ("direction", "first", "last", "worse"),
+    [
+        *(("max", 0.85, 0.07, True), ("max", 0.85, 0.8, False), ("min", 0.85, 1.0, True)),
+        *(("max", -0.5, -0.5, False), ("max", -0.5, -0.6, True), ("min", 0.85, 0.1, False)),
+    ],
+)
+def test_a_rung_that_learns_less_is_named(direction: Any, first: float, last: float, worse: bool) -> None:
     """A rung of 6.4 times the speed had 0.07 of accuracy in place of 0.85, and the ladder's gain was that."""
     rate, rungs = Metric("images_per_s", 100.0, "images/s"), []
-    for name, value in (("baseline", 0.85), ("ruined", last)):
+    for name, value in (("baseline", first), ("ruined", last)):
         score = Metric("test/score", value, direction=direction)
         rungs.append(
             Rung(
@@ -281,6 +287,6 @@ def test_a_rung_that_learns_less_is_named(direction: Any, last: float, worse: bo
                 process_bytes=1.0, device_bytes=None, compile_s=None, at_its_rate_s=2.7,
             )
         )  # fmt: skip
-    said = f"worse than the first rung's 0.8500 by more than a tenth at ruined ({last:.4f}): "
+    said = f"worse than the first rung's {first:.4f} by more than a tenth at ruined ({last:.4f}): "
     assert dict(notes([], rungs)).get("test score", "").startswith(said) is worse
     assert ("test score" in dict(notes([], rungs))) is worse

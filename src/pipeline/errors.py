@@ -36,6 +36,11 @@ class Pruned(BaseException):
     """A search has seen enough of this run. Like Stopped, no framework's handler may swallow it."""
 
 
+def raised(who: str, error: Exception) -> UserError:
+    """That code of the user's has raised something, whatever it is: `who raises ValueError: ...`."""
+    return UserError(f"{who} raises {type(error).__name__}: {error}; PIPELINE_TRACEBACK=1 shows where")
+
+
 def bad_choice(key: str, value: object, choices: Iterable[str]) -> UserError:
     """`key=value: no such choice`, the choices, and the nearest of them where one is near."""
     return UserError(f"{cut(key)}={cut(value)}: no such choice{_among(str(value), choices)}")

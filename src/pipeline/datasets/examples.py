@@ -15,7 +15,7 @@ from pydantic import Field
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
 from pipeline.datasets.own import TASKS, TEST, VALIDATION, Shares, channels_last, data_of
-from pipeline.errors import Readable, UserError, cut
+from pipeline.errors import Readable, UserError, cut, raised
 from pipeline.spec import check_allowed, named_object, spec
 from pipeline.tasks import Targets, Task
 
@@ -76,8 +76,7 @@ class Examples(Dataset):
         except Exception as error:  # the user's code may raise anything
             if isinstance(error, Readable):
                 raise
-            why = f"{type(error).__name__}: {error}"
-            raise UserError(f"{shown} raises {why}; PIPELINE_TRACEBACK=1 shows where") from error
+            raise raised(shown, error) from error
         if not pairs:
             raise UserError(f"{shown}: gives no example")
         for at, what in enumerate(("examples", "targets")):

@@ -11,7 +11,7 @@ from pipeline.datasets import Data
 from pipeline.datasets.check import check_data
 from pipeline.datasets.fetch import cache_root
 from pipeline.datasets.normalisation import Normalisation
-from pipeline.errors import Readable, UserError
+from pipeline.errors import Readable, UserError, raised
 from pipeline.runs.saved import card_sha256, check_hashes, saved_card
 from pipeline.runs.weights import digest
 from pipeline.spec import choice
@@ -51,9 +51,7 @@ def _loaded(dataset: Dataset, seed: int) -> Data:
     except Exception as error:
         if isinstance(error, Readable) or type(dataset).__module__.startswith("pipeline."):
             raise
-        why = f"{type(error).__name__}: {error}"
-        traced = "PIPELINE_TRACEBACK=1 shows where"
-        raise UserError(f"dataset={choice(dataset)}: load raises {why}; {traced}") from error
+        raise raised(f"dataset={choice(dataset)}: load", error) from error
     return found
 
 

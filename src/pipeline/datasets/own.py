@@ -19,8 +19,6 @@ BYTE_IMAGES = 255.0
 TASKS: Mapping[Targets, type[Task]] = {"classes": Classification, "numbers": Regression}
 # What people call the parts.
 NAMES = {"train": ("train",), "validation": ("validation", "val", "valid", "dev"), "test": ("test",)}
-
-
 VALIDATION, TEST = 0.1, 0.2  # the shares unless they are set
 
 Parts = Mapping[str, tuple[np.ndarray, np.ndarray]]

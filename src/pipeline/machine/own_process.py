@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pipeline.errors import RunError
+from pipeline.machine.others import allowed_cores
 
 LONG = 1800.0  # seconds for one process, or one answer of it
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -123,7 +124,7 @@ class Running:
 def on_cores(count: int) -> Iterator[None]:
     """A process that is started inside gets the first `count` of our cores."""
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(before)[:count])
+    os.sched_setaffinity(0, allowed_cores()[:count])
     try:
         yield
     finally:

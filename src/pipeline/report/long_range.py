@@ -52,6 +52,7 @@ def figure(
         if not any(found.values()):  # a logarithmic scale has no place for nothing
             axes.text(0.5, 0.5, "no result", transform=axes.transAxes, ha="center")
             axes.set_xticks([])
+            axes.set_yticks([])
         else:
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter(ScalarFormatter())

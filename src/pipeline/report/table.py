@@ -201,6 +201,21 @@ def in_cells(number: int) -> str:
     return f"{number:,} cell{'s' * (number != 1)}"
 
 
+def counted(values: Sequence[float]) -> str:
+    """How many numbers there are, and how many are none: `n=4`, `n=4, 1 nan`."""
+    lost = sum(map(math.isnan, values))
+    return f"n={len(values) - lost}{f', {lost} nan' if lost else ''}"
+
+
+def median_and_range(values: Sequence[float], kind: str = "result") -> str:
+    """Of the numbers among the values of a metric of this kind: `0.2000 (0.1000 to 0.3000, n=2, 1 nan)`."""
+    numbers = [value for value in values if not math.isnan(value)]  # with a NaN the order of the values would decide
+    if not numbers:
+        return f"nan (n={len(values)})"
+    median, low, high = (figure_of(value, kind) for value in (statistics.median(numbers), min(numbers), max(numbers)))
+    return f"{median} ({low} to {high}, {counted(values)})"
+
+
 def spread(values: Sequence[float], unit: str = "") -> str:
     """Median, range and count, with three digits of the least: `1,234 images/s (1,200 to 1,250, n=9)`."""
     least, most = min(values), max(values)

@@ -26,8 +26,9 @@ class WarmUp(Schedule):
         if step < self.warm_up:
             return (step + 1) / self.warm_up
         rest = steps - 1 - self.warm_up
-        only = 1.0 if self.warm_up else 0.0  # a training of one step has the full rate
-        return self.final + (1 - self.final) * self.decay((step - self.warm_up) / rest if rest > 0 else only)
+        # A training of one step has the full rate, and a last step right behind the warm-up the final one.
+        progress = (step - self.warm_up) / rest if rest > 0 else float(self.warm_up > 0)
+        return self.final + (1 - self.final) * self.decay(progress)
 
     def longest(self) -> tuple[str, int]:
         return "warm_up", self.warm_up

@@ -260,11 +260,11 @@ def _learned_less(found: Sequence[Rung]) -> list[tuple[str, str]]:
     first = found[0].score if found else None
     if first is None:
         return []
-    limit = first.value * (0.9 if first.direction == "max" else 1.1)
+    better = 1 if first.direction == "max" else -1  # a score may be negative, as R² is
     worse = [
         f"{rung.name} ({figure(rung.score.value)})"
         for rung in found
-        if (rung.score.value < limit if first.direction == "max" else rung.score.value > limit)
+        if better * (first.value - rung.score.value) > abs(first.value) / 10
     ]
     said = f"worse than the first rung's {figure(first.value)} by more than a tenth at {', '.join(worse)}"
     return [(first.name.replace("/", " "), f"{said}: it is not the same training there")] if worse else []

@@ -15,7 +15,7 @@ from typing import get_args
 from rich.console import Console
 
 from pipeline.experiment.settings import Sweep
-from pipeline.report.table import figure_of, in_cells, seconds, show_table
+from pipeline.report.table import figure_of, in_cells, median_and_range, seconds, show_table
 from pipeline.runs import listing
 from pipeline.runs.better import ENDS, better_of
 from pipeline.runs.judged_on import GIVEN_OTHERWISE, examples_of, says_which
@@ -237,7 +237,7 @@ def table(found: Sequence[Entry], by: Sweep | None = None) -> Table:
     if pivot.seeds_alone and len(rows) > 1:
         names = (pivot.name, *pivot.beside)
         each = {name: [value for row in pivot.rows for value in pivot.value(row, "", name)] for name in names}
-        spreads = (_spread(values, pivot.kind(name)) if values else "" for name, values in each.items())
+        spreads = (median_and_range(values, pivot.kind(name)) if values else "" for name, values in each.items())
         rows += [("median", *spreads)] if len(each[pivot.name]) > 1 else []
     return Table(title, (*pivot.down, *heads), tuple(rows))
 
@@ -279,7 +279,8 @@ def show(console: Console, found: Sequence[Entry], by: Sweep | None = None) -> N
 
 def _best_by(pivot: Pivot) -> str:
     """What the best was chosen by."""
-    judge, best, marked = pivot.judge, "the best on the same data" if pivot.by_dataset else "the best", pivot.best()
+    judge, marked = pivot.judge, pivot.best()
+    best = "the best on the same data" if pivot.by_dataset else "the best"
     if len(marked) > len({pivot.judged_on[position] for position in marked}):
         best += ", several being equal,"
     if judge.startswith(VALIDATION):
@@ -300,17 +301,7 @@ def _text(pivot: Pivot, row: tuple[str, ...], column: str, name: str | None = No
     if not values:
         return found[0].state if found and name is None else ""
     kind = pivot.kind(name or pivot.name)
-    return _spread(values, kind) if len(found) > 1 else figure_of(values[0], kind)
-
-
-def _spread(values: Sequence[float], kind: str) -> str:
-    """Median and range, of the numbers among them."""
-    numbers = [value for value in values if not math.isnan(value)]
-    if not numbers:
-        return f"nan (n={len(values)})"
-    of = f"n={len(numbers)}{f', {len(values) - len(numbers)} nan' if len(numbers) < len(values) else ''}"
-    median, low, high = (figure_of(value, kind) for value in (statistics.median(numbers), min(numbers), max(numbers)))
-    return f"{median} ({low} to {high}, {of})"
+    return median_and_range(values, kind) if len(found) > 1 else figure_of(values[0], kind)
 
 
 def write_csv(path: Path, found: Sequence[Entry]) -> None:

@@ -16,7 +16,7 @@ from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError
 from pipeline.experiment.settings import Settings, Text
 from pipeline.report.intervals import deviation, half_width
-from pipeline.report.table import figure, figure_of, show, show_table
+from pipeline.report.table import counted, figure, figure_of, median_and_range, show, show_table
 from pipeline.runs.choices import text_of
 from pipeline.runs.differences import (
     ABSENT,
@@ -187,16 +187,15 @@ def _print_spread(console: Console, accounts: Sequence[Account], names: Sequence
     rows = []
     for name in dict.fromkeys(name for one in accounts for name in one.metrics):
         each = [one.metrics[name].value for one in accounts if name in one.metrics]
-        values = [value for value in each if not math.isnan(value)]
+        values, of = [value for value in each if not math.isnan(value)], counted(each).removeprefix("n=")
         if not values:
-            rows.append((name, f"{len(each)} nan", *[""] * 5))
+            rows.append((name, of, *[""] * 5))
             continue
         width = half_width(values)
         scatter = deviation(values)
         interval = f"±{figure(width)}" if width is not None else ""
         spread = "" if scatter is None else figure(scatter)
         row = (figure(statistics.fmean(values)), spread, figure(min(values)), figure(max(values)), interval)
-        of = f"{len(values)}{f', {len(each) - len(values)} nan' if len(values) < len(each) else ''}"
         rows.append((name, of, *row))
     heads = ("", "n", "mean", "deviation", "lowest", "highest", "95 %")
     show_table(console, Table(f"metrics of {', '.join(names)}: seeds {seeds}", heads, tuple(rows)))
@@ -244,9 +243,4 @@ def signed(difference: float) -> str:
 def _range(accounts: Sequence[Account], name: str) -> str:
     if any(_are_unlike((accounts[0], other), name) for other in accounts[1:]):
         return f"of different losses or examples, n={len(accounts)}"
-    values = [one.metrics[name].value for one in accounts if not math.isnan(one.metrics[name].value)]
-    lost = len(accounts) - len(values)
-    if not values:
-        return f"nan (n={lost})"
-    of = f"n={len(values)}{f', {lost} nan' if lost else ''}"
-    return f"{figure(statistics.median(values))} ({figure(min(values))} to {figure(max(values))}, {of})"
+    return median_and_range([one.metrics[name].value for one in accounts])

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.machine.precision import FORMATS, bytes_per_number
+from pipeline.runs.listing import flat_config
 from pipeline.runs.records import read_config
 from pipeline.stages.amp import BASELINE
 from pipeline.stages.amp.compare import Compared
@@ -163,13 +164,11 @@ def _longest(step_breakdown: Mapping[str, Any]) -> list[str]:
 
 def tips(run: Measured) -> dict[str, str]:
     """What to try, by what most of a step's time goes to, without what the run does already."""
-    config = read_config(run.folder)
-    compiled = (config.get("backend") or {}).get("compile") is True
-    found = TIPS | (ON_TORCH if run.receipt["backend"] == "torch" and not compiled else {})
-    if (config.get("loader") or {}).get("_target_") == "pipeline.loaders.memory.Memory":
+    config = flat_config(read_config(run.folder))
+    found = TIPS | (ON_TORCH if run.receipt["backend"] == "torch" and not config.get("backend.compile") else {})
+    if config.get("loader") == "memory":
         del found["data"]
-    optimizer = config.get("optimizer") or {}
-    if optimizer.get("_target_") == "pipeline.optimizers.sgd.Sgd" and not optimizer.get("momentum"):
+    if config.get("optimizer") == "sgd" and not config.get("optimizer.momentum"):
         found["optimizer"] = "A larger training.batch_size."
     form = FORMATS[run.effective]
     if form.compute == form.parameters:
