@@ -51,6 +51,26 @@ def test_no_two_classes_have_one_name(tmp_path: Path) -> None:
         Npz(file=str(tmp_path / "two.npz"), classes=("a", "a")).load(tmp_path, 0)
 
 
+def test_examples_that_stand_there_twice_are_said(tmp_path: Path) -> None:
+    """A test whose examples were trained on flatters, and nobody said so; both of two classes were learned."""
+    x, y = digits()
+    assert len(np.unique(x.reshape(len(x), -1), axis=0)) == len(x)
+    parts = {"x_train": x[:200], "y_train": y[:200], "x_val": x[200:300], "y_val": y[200:300]}
+    np.savez(tmp_path / "parts.npz", **parts, x_test=x[190:290], y_test=y[190:290])
+    of = "of the 100 {} examples are also in train, to the byte: what is measured on them flatters"
+    assert Npz(file=str(tmp_path / "parts.npz")).load(tmp_path, 0).notes == (f"10 {of.format('test')}",)
+    parts |= {"x_val": x[197:297], "y_val": (y[197:297] + 1) % 10}
+    np.savez(tmp_path / "parts.npz", **parts, x_test=x[300:], y_test=y[300:])
+    assert Npz(file=str(tmp_path / "parts.npz")).load(tmp_path, 0).notes == (
+        f"3 {of.format('validation')}",
+        "3 examples stand there several times, with several classes, of which one can be right",
+    )
+    lengths = {"y_train": np.arange(200.0), "y_val": np.arange(100.0)}  # which may well differ
+    np.savez(tmp_path / "parts.npz", **(parts | lengths), x_test=x[300:], y_test=np.arange(100.0))
+    found = Npz(file=str(tmp_path / "parts.npz"), targets="numbers").load(tmp_path, 0)
+    assert found.notes == (f"3 {of.format('validation')}",)
+
+
 def test_one_file_of_arrays(tmp_path: Path) -> None:
     x, y = digits()
     np.savez(tmp_path / "one.npz", x=x[..., 0], y=y[:, None])
@@ -313,6 +333,9 @@ def test_parts_that_the_folder_has(tmp_path: Path) -> None:
     data = ImageFolder(folder=str(tmp_path), size=(4, 5), validation=0.2).load(tmp_path, 0)
     assert (sizes(data), data.train.x.shape[1:]) == ((8, 2, 3), (4, 5, 3))
     assert data.task.card()["classes"] == ["cat", "dog"]
+    assert not any("resized" in note for note in data.notes)  # to a size that was chosen
+    data = ImageFolder(folder=str(tmp_path)).load(tmp_path, 0)
+    assert "images of 4x5 pixels are resized to dataset.size=[64,64] (height, width), its default" in data.notes
 
 
 def test_folders_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -382,7 +405,7 @@ def test_examples_of_the_users_code(tmp_path: Path, function: str, settings: dic
         train=f"own_examples.{function}", validation=0.0, test_share=0.0, test=f"own_examples.{function}", **settings
     ).load(tmp_path, 0)
     assert sizes(data) == (400, 0, 400)
-    assert data.notes == ("dataset.test_share=0.0: the data have a test part, so that nothing is held out for it",)
+    assert "dataset.test_share=0.0: the data have a test part, so that nothing is held out for it" in data.notes
     np.testing.assert_array_equal(data.test.x, x / np.float32(16))
     np.testing.assert_array_equal(data.test.y, y)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -20,6 +21,8 @@ from pipeline.tasks import Task
 from pipeline.tasks.classification import Classification
 
 Share = Annotated[float, Field(ge=0, lt=1)]
+Size = tuple[PositiveInt, PositiveInt]  # height, width
+SIZE: Size = (64, 64)  # unless it is set
 
 
 @spec
@@ -34,7 +37,7 @@ class ImageFolder(Dataset):
     packages: ClassVar[tuple[str, ...]] = ("pillow",)
 
     folder: str | None = None
-    size: tuple[PositiveInt, PositiveInt] = (64, 64)
+    size: Size = SIZE
     channels: Literal[1, 3] = 3
     validation: Share = VALIDATION
     test: Share = TEST
@@ -59,8 +62,10 @@ class ImageFolder(Dataset):
                 wanted += f" ({', '.join(path.name for path in found.values())}: taken for the parts, not for classes)"
             raise UserError(f"{shown}: has the classes {', '.join(classes) or '(none)'}; {wanted}")
         self._say_left_out(found, shown)
-        parts = {name: self._read(part, classes, shown) for name, part in found.items()}
-        return classification(parts, classes, Shares(self.validation, self.test), seed, shown)
+        sizes: set[Size] = set()
+        parts = {name: self._read(part, classes, shown, sizes) for name, part in found.items()}
+        data = classification(parts, classes, Shares(self.validation, self.test), seed, shown)
+        return replace(data, notes=(*data.notes, *self._resized(sizes)))
 
     def _folders(self) -> dict[str, Path]:
         """The folder of each part: of train alone where the classes lie in the folder itself."""
@@ -91,21 +96,33 @@ class ImageFolder(Dataset):
         many = f"the file{'s' * (len(files) != 1)} {', '.join(str(path.relative_to(root)) for path in files)}"
         say_left_out([*folders, *([many] if files else [])], shown)
 
-    def _read(self, part: Path, classes: list[str], shown: str) -> tuple[np.ndarray, np.ndarray]:
-        """Images (N, height, width, channels) uint8, and the names of their classes."""
+    def _resized(self, sizes: Collection[Size]) -> tuple[str, ...]:
+        """That images had other sizes than they have now, where nobody chose one."""
+        others = sorted((one for one in sizes if one != SIZE), key=lambda one: one[0] * one[1])
+        if self.size != SIZE or not others:
+            return ()
+        height, width = SIZE
+        ends = " to ".join(dict.fromkeys(f"{one[0]}x{one[1]}" for one in (others[0], others[-1])))
+        return (f"images of {ends} pixels are resized to dataset.size=[{height},{width}] (height, width), its default",)
+
+    def _read(
+        self, part: Path, classes: list[str], shown: str, sizes: set[Size]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Images (N, height, width, channels) uint8, and the names of their classes. Adds to `sizes` what they had."""
         paths = [path for name in classes for path in sorted((part / name).glob("*")) if _is_image(path)]
         if not paths:
             raise UserError(f"{shown}: {part} holds no image ({', '.join(SUFFIXES)})")
         x = np.empty((len(paths), *self.size, self.channels), np.uint8)
         for number, path in enumerate(paths):
-            x[number] = self._image(path)
+            x[number] = self._image(path, sizes)
         return x, np.array([path.parent.name for path in paths])
 
-    def _image(self, path: Path) -> np.ndarray:
+    def _image(self, path: Path, sizes: set[Size]) -> np.ndarray:
         from PIL import Image
 
         try:
             with Image.open(path) as stored:
+                sizes.add((stored.height, stored.width))
                 return pixels(stored, self.size, self.channels, f"dataset.folder={self.folder}: {path}")
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise UserError(f"dataset.folder={self.folder}: {path}: not a readable image ({error})") from error

@@ -64,7 +64,7 @@ class Evaluate(Stage):
         return Result(
             metrics=found.kept,
             table=tuple(_rows(source, found, resolved, _changed(source, experiment.training.metrics))),
-            notes=(*notes, *data.task.notes(data.train.y, data.test.y)),
+            notes=(*notes, *data.notes, *data.task.notes(data.train.y, data.test.y)),
             details=found.details.tables,
             failed=found.fault,
         )

@@ -1,0 +1,38 @@
+"""Examples that a user's data hold more than once: where the test has some that were trained on, it flatters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from pipeline.datasets import Split
+
+
+def notes(splits: Mapping[str, Split]) -> tuple[str, ...]:
+    """What `splits` (train, validation, test) have in common, and which examples stand there with several classes.
+
+    Examples are the same where every byte of x is.
+    """
+    hashed = {name: _hashes(split.x) for name, split in splits.items()}
+    found = []
+    for name in ("validation", "test"):
+        count = int(np.isin(hashed[name], hashed["train"]).sum())
+        if count:
+            of = f"{count:,} of the {len(splits[name]):,} {name} examples"
+            found.append(f"{of} are also in train, to the byte: what is measured on them flatters")
+    if splits["train"].y.dtype.kind == "i":  # numbers that are measured twice may well differ
+        found += _of_several_classes(np.concatenate([*hashed.values()]), [split.y for split in splits.values()])
+    return tuple(found)
+
+
+def _of_several_classes(x: np.ndarray, targets: list[np.ndarray]) -> list[str]:
+    pairs = np.unique(np.column_stack([x, np.concatenate(targets)]), axis=0)
+    count = int((np.unique(pairs[:, 0], return_counts=True)[1] > 1).sum())
+    examples = f"{count:,} example{'s stand' if count > 1 else ' stands'}"
+    return [f"{examples} there several times, with several classes, of which one can be right"] if count else []
+
+
+def _hashes(x: np.ndarray) -> np.ndarray:
+    """A number (N,) int64 for each example."""
+    return np.fromiter((hash(row.tobytes()) for row in x), np.int64, len(x))
