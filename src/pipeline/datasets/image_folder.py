@@ -105,9 +105,7 @@ class ImageFolder(Dataset):
         ends = " to ".join(dict.fromkeys(f"{one[0]}x{one[1]}" for one in (others[0], others[-1])))
         return (f"images of {ends} pixels are resized to dataset.size=[{height},{width}] (height, width), its default",)
 
-    def _read(
-        self, part: Path, classes: list[str], shown: str, sizes: set[Size]
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _read(self, part: Path, classes: list[str], shown: str, sizes: set[Size]) -> tuple[np.ndarray, np.ndarray]:
         """Images (N, height, width, channels) uint8, and the names of their classes. Adds to `sizes` what they had."""
         paths = [path for name in classes for path in sorted((part / name).glob("*")) if _is_image(path)]
         if not paths:
