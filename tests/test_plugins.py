@@ -199,6 +199,18 @@ def test_a_choice_that_is_not_yaml(mine: Path, tmp_path: Path) -> None:
     assert said == f"{mine}/conf/model/broken.yaml, line 4: not YAML: expected ',' or ']', but got ':'"
 
 
+def test_choices_that_begin_from_each_other(tmp_path: Path) -> None:
+    """A help page and a grid ended in a traceback."""
+    for name, other in (("one", "two"), ("two", "one")):
+        (tmp_path / "conf/model").mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"conf/model/{name}.yaml").write_text(f"defaults: [{other}]\n")
+    words = ("--config-dir", str(tmp_path / "conf"), "dataset=digits", *QUICK)
+    ends = "nested too deep; see whether the `defaults` of its files name each other"
+    assert refused(tmp_path, *words, "model=one").endswith(ends)
+    assert f"{ends} (cell 1: model=one)" in pipeline(tmp_path, *words, "-m", "model=one,mlp").stderr
+    assert pipeline(tmp_path, *words[:2], "--help", "model=one").stdout.count("defaults: ") == 2
+
+
 @pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.wide)])
 def test_a_model_with_too_few_outputs(mine: Path, tmp_path: Path, backend: str) -> None:
     known = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(mine)}

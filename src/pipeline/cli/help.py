@@ -88,8 +88,11 @@ def choices_about(word: str, folders: Sequence[Path]) -> list[str]:
     return [text for name in names.split(",") for text in _about(group, name, folders)]
 
 
-def _about(group: str, name: str, folders: Sequence[Path]) -> list[str]:
-    """A file, and those of its group that it begins from; the user's own come first."""
+def _about(group: str, name: str, folders: Sequence[Path], within: tuple[str, ...] = ()) -> list[str]:
+    """A file, and those of its group that it begins from; the user's own come first.
+
+    `within`: the choices that begin from it. Files that begin from each other are refused once they are composed.
+    """
     path = next((folder / group / f"{name}.yaml" for folder in reversed(folders) if _has(folder, group, name)), None)
     if path is None:
         return []
@@ -98,8 +101,9 @@ def _about(group: str, name: str, folders: Sequence[Path]) -> list[str]:
     text = path.read_text(encoding="utf-8").rstrip()
     key = "<group>.<key>" if "# @package _global_" in text else f"{group.replace('/', '.')}.<key>"
     begins = yaml.safe_load(text) or {}
-    before = [one for one in begins.get("defaults", ()) if isinstance(one, str) and one not in ("_self_", name)]
-    inherited = [more for one in before for more in _about(group, one, folders)]
+    before = [one for one in begins.get("defaults", ()) if isinstance(one, str) and one != "_self_"]
+    within = (*within, name)
+    inherited = [more for one in before if one not in within for more in _about(group, one, folders, within)]
     return [f"{group}={name}, in {path}; a key is set by {key}=<value>\n\n{text}", *inherited]
 
 

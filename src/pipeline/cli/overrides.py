@@ -237,6 +237,9 @@ def explained(error: Exception, overrides: Sequence[str]) -> UserError:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         return UserError(f"{mark.name}, line {mark.line + 1}: not YAML: {error.problem}")
+    if isinstance(error, RecursionError):
+        words = cut(" ".join(overrides), 200)
+        return UserError(f"{words}: nested too deep; see whether the `defaults` of its files name each other")
     if isinstance(error, UnicodeDecodeError):
         return UserError(f"a file of the configuration is not text in UTF-8 ({error})")
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:

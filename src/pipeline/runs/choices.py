@@ -127,9 +127,10 @@ def _values(path: Path) -> Any:
 def _merged(name: str, files: Mapping[str, Any], group: str) -> dict[str, Any]:
     node = dict(files[name])
     defaults = node.pop("defaults", None) or ()
-    below = [one for one in defaults if one != name and isinstance(one, str) and isinstance(files.get(one), Mapping)]
+    others = {other: file for other, file in files.items() if other != name}  # no circle, in files of the user's
+    below = [one for one in defaults if isinstance(one, str) and isinstance(others.get(one), Mapping)]
     merged: dict[str, Any] = {}
     for one in below:
-        merged |= _merged(one, files, group)
+        merged |= _merged(one, others, group)
     inner = node.get(group)
     return merged | dict(inner if isinstance(inner, Mapping) and "_target_" in inner else node)

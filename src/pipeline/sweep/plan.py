@@ -71,7 +71,7 @@ def compose_cell(
 
     try:
         config, keys = composer.config(words), composer.keys(words)
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, RecursionError) as error:
         raise UserError(f"{explained(error, words)}{_in_cell(number, swept)}") from error
     if config.get("name") is not None and "name" not in swept:  # the sweep's; its cells need different ones
         config = {**config, "name": cell_name(str(config["name"]), swept)}
