@@ -41,8 +41,23 @@ def shut_down() -> None:
     begun.pop()
 
 
+def power_limit(handle: str) -> int:
+    if handle == PART:
+        raise NvmlError("Not Supported")
+    return 700_000
+
+
+def set_clock(handle: str, kind: int) -> int:
+    if handle != UUIDS[0]:
+        raise NvmlError("Not Supported")
+    return 1980 + kind
+
+
 DRIVER = SimpleNamespace(
     NVMLError=NvmlError,
+    NVML_CLOCK_SM=1,
+    nvmlDeviceGetPowerManagementLimit=power_limit,
+    nvmlDeviceGetApplicationsClock=set_clock,
     nvmlInit=lambda: begun.append(None),
     nvmlShutdown=shut_down,
     nvmlDeviceGetCount=lambda: len(UUIDS),
@@ -97,6 +112,12 @@ def test_a_part_of_a_gpu_has_its_own_memory_and_the_capability_of_the_whole(driv
     assert (part.name, part.memory_bytes, part.compute_capability) == (f"name of {PART}", len(PART), (8, 1))
     assert (whole.index, whole.compute_capability) == (1, (8, 0))
     assert device.gpu_free_bytes(0) == 1003
+
+
+def test_what_gpus_are_set_to(driver: pytest.MonkeyPatch) -> None:
+    driver.setenv("CUDA_VISIBLE_DEVICES", f"0,2,{PART}")
+    set_to = [(700_000, 1981), (700_000, None), (None, None)]
+    assert device.gpu_limits() == [{"power_mw": power, "clock_mhz": clock} for power, clock in set_to]
 
 
 def test_driver_version(driver: pytest.MonkeyPatch) -> None:

@@ -378,6 +378,7 @@ def test_another_version_driver_core_or_code_has_nothing_kept(monkeypatch: pytes
         ("version", lambda _: "0.0.1"),
         ("driver_version", lambda: "580.1"),
         ("gpus", lambda: (kept_gpu(),)),
+        ("gpu_limits", lambda: [{"power_mw": 350_000, "clock_mhz": None}]),
         ("environment", lambda: {"MKL_CBWR": "COMPATIBLE"}),
         ("closure", lambda _: {"pipeline.machine.paths": "changed"}),
         ("COMPILED", (str(tmp_path / "other.cpp"),)),

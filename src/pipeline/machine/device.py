@@ -122,6 +122,28 @@ def gpu_free_bytes(index: int) -> int:
     return int(pynvml.nvmlDeviceGetMemoryInfo(_handles()[index]).free)
 
 
+def gpu_limits() -> list[dict[str, int | None]]:
+    """What each GPU of `gpus` was set to: its power limit in mW and the clock in MHz of its multiprocessors.
+
+    None: the driver does not say, of a part of a GPU (MIG) among others. It never says which clock is locked.
+    """
+    import pynvml
+
+    def asked(what: str, handle: Any, *more: int) -> int | None:
+        try:
+            return int(getattr(pynvml, what)(handle, *more))
+        except pynvml.NVMLError:
+            return None
+
+    return [
+        {
+            "power_mw": asked("nvmlDeviceGetPowerManagementLimit", handle),
+            "clock_mhz": asked("nvmlDeviceGetApplicationsClock", handle, pynvml.NVML_CLOCK_SM),
+        }
+        for handle in _handles()
+    ]
+
+
 def nvml_handle(index: int) -> Any:
     """NVML's handle of a GPU; `index` as in `gpus`. Raises IndexError where there is none."""
     return _handles()[index]

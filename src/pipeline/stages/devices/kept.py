@@ -22,7 +22,7 @@ from pipeline.errors import UserError
 from pipeline.kernels.cpu.compiled import compiler, version_of
 from pipeline.machine import free_memory, host
 from pipeline.machine.ceilings import Ceiling, Ceilings
-from pipeline.machine.device import driver_version, gpus
+from pipeline.machine.device import driver_version, gpu_limits, gpus
 from pipeline.machine.environment import environment
 from pipeline.machine.own_process import THREADS
 from pipeline.runs.code.code_hash import closure, hash_of
@@ -65,6 +65,7 @@ def facts() -> dict[str, Any]:
         "cpu": {**host.cpu(), "allowed": sorted(os.sched_getaffinity(0)), "limits": cpu_limits()},
         "memory_gib": memory_gib(),
         "gpus": [asdict(gpu) for gpu in gpus()],
+        "gpu_limits": gpu_limits(),
         "driver": driver_version(),
         "versions": {name: version(name) for name in SOFTWARE} | libraries(),
         "compiler": compiler_found(),
