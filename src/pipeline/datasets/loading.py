@@ -36,7 +36,7 @@ def load_data(experiment: Experiment) -> Data:
     if _ahead and _ahead[0][0] is experiment:
         return _ahead.pop()[1]
     dataset = experiment.data_source
-    data = _loaded(dataset, experiment.seed)
+    data = loaded(dataset, experiment.seed)
     check_data(data, type(dataset).__name__.lower())
     data = _with_normalisation(experiment, data)
     if not experiment.augmentation.active:
@@ -44,7 +44,7 @@ def load_data(experiment: Experiment) -> Data:
     return replace(data, augment=augment_of(experiment.augmentation, experiment.seed, data.task.shapes, data.train.x))
 
 
-def _loaded(dataset: Dataset, seed: int) -> Data:
+def loaded(dataset: Dataset, seed: int) -> Data:
     """What `load` gives. Of a dataset of the user's, whatever that raises is the user's to mend: a UserError."""
     try:
         found: Data = dataset.load(cache_root(dataset.cache), seed)

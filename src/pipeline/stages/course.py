@@ -34,6 +34,7 @@ from pipeline.stages.beside import beside, joined
 from pipeline.stages.data_checks import check_data
 from pipeline.stages.measuring import measure
 from pipeline.stages.rates import median_rate, rate_metrics, timings
+from pipeline.stages.seen_before import said_of_seen
 from pipeline.stages.shapes import said_of_layout
 from pipeline.stages.start import card_of, said_of_held_out, said_of_inputs, said_of_settings
 from pipeline.tasks import Task
@@ -113,7 +114,11 @@ def prepared(experiment: Experiment, run: Run, receipt: dict[str, Any], task: ty
     plan = Plan.of(experiment, len(data.train))
     for note in (*data.notes, *of_length(experiment.training, plan.steps, plan.periods, plan.batches)):
         run.note(note)
-    for said in (said_of_layout(experiment, data.task.shapes), *said_of_start(experiment, data, receipt)):
+    for said in (
+        said_of_layout(experiment, data.task.shapes),
+        *said_of_start(experiment, data, receipt),
+        *said_of_seen(experiment, data, receipt),
+    ):
         if said:
             run.note(said)
     return data

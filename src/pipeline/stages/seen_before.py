@@ -1,0 +1,110 @@
+"""Whether what a training starts from has seen its test set: the weights of other runs, or the tokens learned there.
+
+The data of those runs are loaded again by their configs, and compared with the test: examples by their bytes, text by
+samples of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.contracts import Dataset
+from pipeline.datasets import Data
+from pipeline.datasets.corpus import Corpus
+from pipeline.datasets.documents import sha256
+from pipeline.datasets.fetch import cache_root
+from pipeline.datasets.loading import loaded
+from pipeline.datasets.samples_in_common import common
+from pipeline.errors import Readable, UserError
+from pipeline.experiment import load
+from pipeline.models import PADDING
+from pipeline.runs.json_files import read_json
+from pipeline.runs.records import read_config
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+LEAST = 0.02  # of a text: licences and headings occur in many
+
+
+def said_of_seen(experiment: Experiment, data: Data, receipt: Mapping[str, Any]) -> Iterator[str]:
+    """For people: which runs have seen how much of this test. `receipt`: this run's, with the hashes of its data."""
+    dataset = experiment.data_source
+    for run in lineage(starts(experiment.config)):
+        said = _seen(run, experiment, data, receipt)
+        if said is not None:
+            yield f"model.start: {run.name} was trained on {said}"
+    if not isinstance(dataset, Corpus) or dataset.kind != "bpe" or not dataset.user_files:
+        return
+    for run in lineage([dataset.tokens])[:1]:
+        said = _seen(run, experiment, data, receipt)
+        if said is not None:
+            yield f"dataset.tokens: those of {run.name} were learned from {said}"
+
+
+def lineage(files: Sequence[str]) -> list[Path]:
+    """The folders of the runs that have these among their artifacts, and of those that they started from in turn."""
+    left, found = list(files), list[Path]()
+    while left:
+        of = next((folder for folder in Path(left.pop(0)).parents if (folder / "config.yaml").is_file()), None)
+        if of is not None and of not in found:
+            found.append(of)
+            left += starts(read_config(of))
+    return found
+
+
+def starts(config: Mapping[str, Any]) -> list[str]:
+    """The files of weights and of adapters that a training starts from."""
+    model = config.get("model")
+    node = model if isinstance(model, dict) else {}
+    adapters = node.get("adapters")
+    named = [node.get("start"), adapters.get("start") if isinstance(adapters, dict) else None]
+    return [one for one in named if isinstance(one, str)]
+
+
+def _seen(run: Path, experiment: Experiment, data: Data, receipt: Mapping[str, Any]) -> str | None:
+    """How much of the test another run was trained on; None for nothing that would be noticed."""
+    then = read_json(run / "receipt.json")
+    of_both = [(one.get("data_sha256"), one.get("held_out", {}).get("test")) for one in (then, receipt)]
+    if of_both[0] == of_both[1]:
+        return None
+    try:
+        before = load(read_config(run))
+        return _of_data(before.data_source, before.seed, then.get("data_sha256"), experiment, data)
+    except Readable as error:
+        return f"data that cannot be had as they were, this test perhaps among them ({error})"
+
+
+def _of_data(dataset: Dataset, seed: int, known_by: Any, experiment: Experiment, data: Data) -> str | None:
+    """What of the test is in the training split of `dataset`. Raises UserError where its data are others now."""
+    now = experiment.data_source
+    if isinstance(dataset, Corpus) and isinstance(now, Corpus):
+        trained, tested = _text(dataset, seed, known_by).train, _text(now, experiment.seed, data.sha256).test
+        share = common(trained, tested)
+        return f"{share:.0%} of this test's text, by samples: its figures flatter" if share >= LEAST else None
+    before = loaded(dataset, seed)
+    _check(before.sha256, known_by)
+    there = set(_keys(before.train.x, before.holds_tokens))
+    count = sum(one in there for one in _keys(data.test.x, data.holds_tokens))
+    return f"{count:,} of the {len(data.test):,} examples of this test: its figures flatter" if count else None
+
+
+def _text(dataset: Corpus, seed: int, known_by: Any) -> Any:
+    root = cache_root(dataset.cache)
+    documents = dataset.documents(root)
+    _check(sha256(documents), known_by)
+    return dataset.texts(documents, seed, root)
+
+
+def _check(now: str, then: Any) -> None:
+    if now != then:
+        raise UserError("they have changed since")
+
+
+def _keys(x: np.ndarray, of_tokens: bool) -> Iterator[int]:
+    """Of tokens without padding, which is as wide as the longest example needs."""
+    return (hash((row[row != PADDING] if of_tokens else row).tobytes()) for row in x)

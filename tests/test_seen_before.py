@@ -1,0 +1,132 @@
+"""Whether a test set was trained on by the runs that a training starts from, or that its byte pairs are of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from command import done, refused
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.datasets import samples_in_common
+from pipeline.datasets.samples_in_common import WINDOW, common, fingerprints
+from pipeline.runs.result import read_result
+from pipeline.stages.seen_before import lineage
+
+SMALL = (
+    "stage=transformer",
+    "dataset=text",
+    "model.layers=1",
+    "model.width=16",
+    "model.heads=2",
+    "dataset.context=16",
+    "stage.baselines=false",
+)
+SHORT = ("training.steps=4", "schedule.warm_up=1", "stage.attention=false", "tracking=none")
+
+
+def letters(count: int, seed: int = 0) -> bytes:
+    return bytes(np.random.default_rng(seed).integers(97, 105, count, dtype=np.uint8))
+
+
+@given(st.binary(max_size=300), st.binary(max_size=3000), st.binary(max_size=300))
+def test_a_text_has_the_same_windows_wherever_it_stands(before: bytes, text: bytes, after: bytes) -> None:
+    assert set(fingerprints(text).tolist()) <= set(fingerprints(before + text + after).tolist())
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1000])
+def test_pieces_lose_no_window(monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    text = letters(5000)
+    whole = fingerprints(text)
+    assert 40 < len(whole) < 130  # about one in 64
+    monkeypatch.setattr(samples_in_common, "PIECE", piece)
+    assert np.array_equal(fingerprints(text), whole)
+
+
+def test_the_share_that_two_texts_have_in_common() -> None:
+    text, other = letters(200_000), letters(200_000, 1)
+    assert common(text, text) == 1
+    assert common(text, other) == 0
+    assert common(text, memoryview(text[50_000:] + other[:50_000])) == pytest.approx(0.75, abs=0.05)
+    assert common(text, text[: WINDOW - 1]) == common(b"", text) == common(text, b"") == 0
+
+
+def test_a_lineage_ends_also_in_a_circle(tmp_path: Path) -> None:
+    """Weights and adapters of runs, an export, a file of nobody's."""
+    starts = {
+        "a": {"start": str(tmp_path / "b/artifacts/model/weights.npz")},
+        "b": {"start": None, "adapters": {"start": str(tmp_path / "c/artifacts/export/safetensors/model.safetensors")}},
+        "c": {"start": str(tmp_path / "a/artifacts/model/weights.npz")},
+    }
+    for name, model in starts.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text(yaml.safe_dump({"model": model}))
+    found = lineage([str(tmp_path / "a/artifacts/model/weights.npz"), str(tmp_path / "elsewhere.npz")])
+    assert [one.name for one in found] == ["a", "b", "c"]
+
+
+def notes(folder: Path, *words: str) -> tuple[str, list[str]]:
+    """The run's name, and what was said of its test."""
+    run = done(folder, *words, *SHORT)
+    result = read_result(run)
+    assert result is not None
+    return run.name, [note for note in result.notes if " was trained on " in note or " were learned from " in note]
+
+
+@pytest.mark.wide
+def test_text_that_was_trained_on_by_a_run_before_the_last(tmp_path: Path) -> None:
+    """Another division was refused only of the very same data, and of the last run alone."""
+    text = letters(40_000)
+    (tmp_path / "a.txt").write_bytes(text)
+    (tmp_path / "longer.txt").write_bytes(text + letters(4000, 1))
+    first, said = notes(tmp_path, *SMALL, "dataset.path=a.txt")
+    assert said == []
+    words = (f"dataset.tokens={first}", f"model.start={first}")
+    second, said = notes(tmp_path, *SMALL, "dataset.path=longer.txt", *words)
+    assert said == []  # what it is tested on comes after the training text of the first
+    words = (f"dataset.tokens={second}", f"model.start={second}")
+    _, said = notes(tmp_path, *SMALL, "dataset.path=a.txt", *words, "dataset.test=0.4")
+    assert [one.split()[1] for one in said] == [second, first]
+    of_text = "% of this test's text, by samples: its figures flatter"
+    shares = [int(one.partition(of_text)[0].split()[-1]) for one in said]
+    assert shares == [pytest.approx(13_400 / 160, abs=8), pytest.approx(10_000 / 160, abs=8)]
+    (tmp_path / "longer.txt").write_bytes(letters(40_000, 2))
+    _, said = notes(tmp_path, *SMALL, "dataset.path=longer.txt", *words)
+    assert said[:1] == [
+        f"model.start: {second} was trained on data that cannot be had as they were, this test perhaps among them "
+        "(they have changed since)"
+    ]
+    export = done(tmp_path, "stage=export", f"run={first}", "tracking=none")
+    start = f"model.start={export}/artifacts/export/safetensors/model.safetensors"
+    (tmp_path / "other.txt").write_bytes(letters(40_000).translate(bytes((*range(105), *range(106, 256), 105))) + b"z")
+    assert "it was trained with another vocabulary (" in refused(
+        tmp_path, *SMALL, *SHORT, "dataset.path=other.txt", start
+    )
+    _, said = notes(tmp_path, *SMALL, "dataset.path=a.txt", start, "dataset.test=0.5")
+    assert [one.split()[1] for one in said] == [export.name]
+
+
+@pytest.mark.wide
+def test_byte_pairs_that_were_learned_from_what_is_tested(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(letters(40_000))
+    words = (*SMALL, "dataset.path=a.txt", "dataset.validation=0.02")
+    run, _ = notes(tmp_path, *words, "dataset.tokens=bpe", "dataset.vocabulary=300", "dataset.test=0.02")
+    _, said = notes(tmp_path, *words, f"dataset.tokens={run}", "dataset.test=0.02")
+    assert said == []
+    _, said = notes(tmp_path, *words, f"dataset.tokens={run}", "dataset.test=0.5")
+    assert len(said) == 1 and said[0].startswith(f"dataset.tokens: those of {run} were learned from 9")
+
+
+@pytest.mark.wide
+def test_pairs_that_were_trained_on(tmp_path: Path) -> None:
+    words = ("stage=seq2seq", "dataset=reversals", "dataset.validation=50", "model.width=16", "model.heads=2")
+    run, _ = notes(tmp_path, *words, "dataset.train=400", "dataset.test=50")
+    _, said = notes(tmp_path, *words, "dataset.train=400", "dataset.test=200", f"model.start={run}")
+    (one,) = said
+    count = int(
+        one.partition(f"model.start: {run} was trained on ")[2].partition(" of the 200 examples of this test")[0]
+    )
+    assert 100 < count <= 150
