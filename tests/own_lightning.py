@@ -118,6 +118,19 @@ class Misnamed(Lit):
         return []
 
 
+class Quiet(Lit):
+    """Diverges at once, and logs nothing."""
+
+    def training_step(self, batch: Any, _: int) -> Any:
+        return self.net(batch[0]).sum() * float("nan")
+
+    def validation_step(self, batch: Any, _: int) -> None:
+        """Measures nothing."""
+
+    def test_step(self, batch: Any) -> None:
+        """Measures nothing."""
+
+
 class Full(Lit):
     """Its state cannot be written: the disk is full."""
 

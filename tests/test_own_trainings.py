@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from command import done, failed, pipeline, refused, runs, status
 
-from pipeline.backends.shared.own import numbers
+from pipeline.backends.shared.own import check_weights, numbers
 from pipeline.errors import UserError
 from pipeline.runs.result import metrics_of
 
@@ -86,6 +86,27 @@ def test_a_name_that_no_metric_can_have_is_refused(name: str) -> None:
 def test_a_module_that_logs_such_a_name_ends_with_one_message(tmp_path: Path) -> None:
     words = ("stage.module=own_lightning.Misnamed", *(word for word in LIT if "module" not in word))
     assert failed(tmp_path, *words, **KNOWN).startswith("metric 'val_loss/': needs a printable name")
+
+
+@pytest.mark.wide
+def test_weights_that_are_not_finite_fail_the_run(tmp_path: Path) -> None:
+    """Also where no metric shows it."""
+    words = ("stage.module=own_lightning.Quiet", *(word for word in LIT if "module" not in word))
+    result = pipeline(tmp_path, *words, "precision.strict=false", **KNOWN)
+    assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
+    (run,) = runs(tmp_path)
+    assert status(run).state == "FAILED"
+    assert "the weight net.0.kernel holds numbers that are not finite" in str(status(run).error)
+
+
+@pytest.mark.parametrize(
+    ("value", "trained", "wrong"),
+    [(1.0, True, False), (np.inf, True, True), (-np.inf, False, False), (np.nan, False, True)],
+)
+def test_a_mask_of_infinities_is_no_weight_that_diverged(value: float, trained: bool, wrong: bool) -> None:
+    """No optimizer changes it."""
+    found = check_weights({"first": np.arange(3), "mask": np.array([0, value])}, ["mask"] if trained else [])
+    assert (found is not None and found.startswith("the weight mask holds")) == wrong
 
 
 @pytest.mark.wide

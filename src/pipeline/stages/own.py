@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipeline.backends.shared.own import OwnFit, check_finite
+from pipeline.backends.shared.own import OwnFit, check_finite, check_weights
 from pipeline.errors import RunError, UserError
 from pipeline.machine.capability import Resolved
 from pipeline.report.table import figure
@@ -67,7 +67,6 @@ def finished(experiment: Experiment, resolved: Resolved, run: Run, fit: OwnFit, 
             notes.append(str(error))
     receipt["wall_time_s"] = run.earlier_s + seconds_since_start()
     run.journal.write_receipt(receipt)
-    wrong = check_finite(fit.metrics)
     table = [*((one.name, figure(one.value)) for one in fit.metrics)]
     table += [("epochs", f"{fit.epochs} ({fit.steps:,} optimizer steps)"), ("parameters", f"{fit.parameters:,}")]
     table += [("device", str(resolved.place)), ("precision", resolved.precision)]
@@ -80,5 +79,5 @@ def finished(experiment: Experiment, resolved: Resolved, run: Run, fit: OwnFit, 
         ),
         table=tuple(table),
         notes=tuple(notes),
-        failed=f"the metric {wrong}" if wrong else None,
+        failed=check_finite(fit.metrics) or check_weights(fit.weights, fit.trained),
     )

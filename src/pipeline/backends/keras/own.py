@@ -115,6 +115,7 @@ def fit(
             peak_memory=peak_memory(resolved),
             cpu_threads=engine_module.cpu_threads(),
             files={"model.json": description(net)},
+            trained=weights.trained_keras(net),
         )
 
 

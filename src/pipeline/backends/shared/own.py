@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from pipeline.backends.shared.keeper import observation_of, plain
 from pipeline.cli.exits import raise_if_stopped
@@ -57,6 +59,7 @@ class OwnFit:
     observed: Observation | None = None
     cpu_threads: int | None = None
     files: dict[str, str] = field(default_factory=dict)
+    trained: Collection[str] = ()  # the names of the weights that an optimizer changes
 
 
 class Watch:
@@ -151,4 +154,12 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 def check_finite(metrics: tuple[Metric, ...]) -> str | None:
     """The first metric that is not a finite number, in words."""
-    return next((f"{one.name} is {one.value}" for one in metrics if not math.isfinite(one.value)), None)
+    return next((f"the metric {one.name} is {one.value}" for one in metrics if not math.isfinite(one.value)), None)
+
+
+def check_weights(weights: Weights, trained: Collection[str]) -> str | None:
+    """The first weight that has diverged, in words. What is not `trained` may hold infinities, as a mask does."""
+    for name, array in weights.items():
+        if array.dtype.kind in "fc" and not (np.isfinite(array) | (np.isinf(array) & (name not in trained))).all():
+            return f"the weight {name} holds numbers that are not finite: lower the learning rate"
+    return None

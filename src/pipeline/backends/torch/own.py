@@ -124,6 +124,7 @@ def fit(
             observed=observation,
             cpu_threads=torch.get_num_threads(),
             files={"module.txt": f"{net}\n"},
+            trained=weights.trained_torch(net),
         )
 
 
