@@ -110,6 +110,19 @@ def test_a_mask_of_infinities_is_no_weight_that_diverged(value: float, trained: 
 
 
 @pytest.mark.wide
+@pytest.mark.parametrize(
+    "word", ["+stage.data_arguments.examples=0", "+stage.trainer.max_steps=0", "+stage.trainer.max_time=00:00:00:00"]
+)
+def test_a_training_without_a_step_fails(tmp_path: Path, word: str) -> None:
+    """Its numbers would be the initial weights'."""
+    result = pipeline(tmp_path, *LIT, word, **KNOWN)
+    assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
+    (run,) = runs(tmp_path)
+    assert status(run).state == "FAILED"
+    assert "nothing was trained: 0 epochs, 0 optimizer steps: the training split" in str(status(run).error)
+
+
+@pytest.mark.wide
 def test_a_grid_of_its_arguments(tmp_path: Path) -> None:
     """Its metrics declare nothing: all are shown, and the same command again marks the best by what the user says."""
     words = ("-m", *LIT, "stage.arguments.width=4,6", "precision=fp32,mixed_bf16", "tracking=none")
@@ -208,6 +221,7 @@ KERAS_WRONG = {
     "validation and test if any",
     "stage.callbacks=own_keras.arrays": "stage.callbacks=own_keras.arrays: gives no list of keras.callbacks.Callback",
     "+stage.fit.epochs=1": "stage.fit.epochs=1: leave it out and use stage.epochs",
+    "+stage.fit.initial_epoch=9": "stage.fit.initial_epoch=9: give 0 to 8: stage.epochs=9 ends the training",
     "backend=torch": "stage=keras with backend=torch: use backend=tensorflow or backend=jax",
 }
 

@@ -64,7 +64,7 @@ class Keras(Stage):
         """Make the model and the data once, before the run begins."""
         experiment.backend.load()
         keras_own = importlib.import_module(experiment.backend.module(self.by))
-        keras_own.check(*self._called(), self.fit, experiment, resolved)
+        keras_own.check(*self._called(), self.epochs, self.fit, experiment, resolved)
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train, and test where there is a test."""

@@ -54,6 +54,7 @@ def check(
     model: Called,
     data: Called,
     callbacks: Called | None,
+    epochs: int,
     chosen: Mapping[str, Any],
     experiment: Experiment,
     resolved: Resolved,
@@ -62,6 +63,11 @@ def check(
     for name, instead in RESERVED.items():
         if name in chosen:
             raise UserError(f"stage.fit.{name}={chosen[name]}: leave it out and use {instead}")
+    begins = chosen.get("initial_epoch", 0)
+    if not isinstance(begins, int) or not 0 <= begins < epochs:
+        raise UserError(
+            f"stage.fit.initial_epoch={begins}: give 0 to {epochs - 1}: stage.epochs={epochs} ends the training"
+        )
     with runtime_settings(experiment, resolved):
         made(model, data, callbacks)
 

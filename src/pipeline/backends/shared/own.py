@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.backends.shared.keeper import observation_of, plain
 from pipeline.cli.exits import raise_if_stopped
-from pipeline.errors import Stopped, UserError
+from pipeline.errors import RunError, Stopped, UserError
 from pipeline.runs.checkpoint import newest
 from pipeline.runs.fit import Observation
 from pipeline.runs.keeping import Contents, Keeping, resume_words
@@ -134,6 +134,14 @@ class Watch:
             raise
         finally:
             self.keeping.close()
+
+    def refuse_untrained(self, steps: int) -> None:
+        """Raises RunError after a training that came to no epoch: its numbers are the initial weights'."""
+        if not self.epochs:
+            raise RunError(
+                f"nothing was trained: 0 epochs, {steps:,} optimizer steps: the training split has no batch, or an "
+                "argument of the training ends it before its first"
+            )
 
     def metrics(self, tested: Mapping[str, Any]) -> tuple[Metric, ...]:
         """The last of each, with those of the test. Says which of them are of an earlier epoch than the last one."""

@@ -109,6 +109,7 @@ def fit(
         with watch.training():
             made_trainer.fit(net, datamodule=held, **goes_on)  # type: ignore[arg-type]
             follow.write(made_trainer, over=True)
+        watch.refuse_untrained(made_trainer.global_step)
         seconds = watch.training_s
         tested: Sequence[Mapping[str, float]] = ()
         if _overridden(net, held, "test_dataloader") and _overridden(net, None, "test_step"):
