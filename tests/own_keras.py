@@ -20,6 +20,16 @@ def model(width: int = 8) -> Any:
     return made
 
 
+def by_class() -> Any:
+    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, activation="softmax")])
+    made.compile("sgd", "categorical_crossentropy", metrics=[keras.metrics.F1Score()])
+    return made
+
+
+def one_hot() -> dict[str, Any]:
+    return {name: (x, np.eye(2, dtype="float32")[y]) for name, (x, y) in arrays().items()}
+
+
 def loose() -> Any:
     return keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
 

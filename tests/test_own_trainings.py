@@ -82,6 +82,33 @@ def test_a_name_that_no_metric_can_have_is_refused(name: str) -> None:
     assert numbers({"val/loss": 1}) == {"val/loss": 1.0}
 
 
+def test_a_value_for_each_class_is_a_metric_each() -> None:
+    found = numbers({"f1_score": np.array([0.5, 0.25]), "loss": np.float32(2), "auc": np.array([1.0])})
+    assert found == {"f1_score/0": 0.5, "f1_score/1": 0.25, "loss": 2.0, "auc": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("0.1x", "0.1x: is a str"),
+        (None, "None: is a NoneType"),
+        (np.ones((2, 3)), r"\[\[.*\]\]: has the shape \(2, 3\)"),
+        (np.array(["a", "b"]), ".*: is a ndarray"),
+    ],
+)
+def test_what_is_no_number_is_refused_by_its_name(value: Any, said: str) -> None:
+    with pytest.raises(UserError, match=f"^the metric lr={said}; log a number, or a row of them$") as error:
+        numbers({"loss": 1, "lr": value})
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.wide
+def test_a_keras_metric_of_each_class_is_logged_by_class(tmp_path: Path) -> None:
+    words = ("stage.model=own_keras.by_class", "stage.data=own_keras.one_hot", "stage.epochs=2", "backend=jax")
+    run = done(tmp_path, "stage=keras", *words, **KERAS)
+    assert {"f1_score/0", "val_f1_score/1", "test_f1_score/1"} <= metrics_of(run).keys()
+
+
 @pytest.mark.wide
 def test_a_module_that_logs_such_a_name_ends_with_one_message(tmp_path: Path) -> None:
     words = ("stage.module=own_lightning.Misnamed", *(word for word in LIT if "module" not in word))

@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.backends.shared.keeper import observation_of, plain
 from pipeline.cli.exits import raise_if_stopped
-from pipeline.errors import RunError, Stopped, UserError
+from pipeline.errors import RunError, Stopped, UserError, cut
 from pipeline.runs.checkpoint import newest
 from pipeline.runs.fit import Observation
 from pipeline.runs.keeping import Contents, Keeping, resume_words
@@ -152,12 +152,34 @@ class Watch:
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Scalars by name, as Python's numbers. Raises UserError for a name that no metric can have."""
-    found = {str(name): float(value) for name, value in metrics.items()}
+    """Scalars by name, as Python's numbers; of one that has a value for each class, `f1_score/0`, `f1_score/1`, ...
+
+    Raises UserError for a name that no metric can have, and for what is no number.
+    """
+    found = {one: number for name, value in metrics.items() for one, number in _each(str(name), value).items()}
     try:
         return {one.name: one.value for one in (Metric(name, value) for name, value in found.items())}
     except ValueError as error:
         raise UserError(f"{error}; log it by another name") from error
+
+
+def _each(name: str, value: Any) -> dict[str, float]:
+    """A metric's number, or those of its row. A string is none, whatever it spells."""
+    shape = tuple(getattr(value, "shape", ()))
+    try:
+        if isinstance(value, str | bytes):
+            raise TypeError
+        if math.prod(shape) == 1:
+            return {name: float(value.item() if hasattr(value, "item") else value)}
+        if len(shape) == 1:
+            return {f"{name}/{place}": float(value[place]) for place in range(shape[0])}
+    except (TypeError, ValueError) as error:
+        raise _no_number(name, value, f"is a {type(value).__name__}") from error
+    raise _no_number(name, value, f"has the shape {shape}")
+
+
+def _no_number(name: str, value: Any, what: str) -> UserError:
+    return UserError(f"the metric {name}={cut(' '.join(str(value).split()))}: {what}; log a number, or a row of them")
 
 
 def check_finite(metrics: tuple[Metric, ...]) -> str | None:
