@@ -46,6 +46,23 @@ def batches() -> dict[str, Any]:
     return {name: tf.data.Dataset.from_tensor_slices(pair).batch(32) for name, pair in arrays().items()}
 
 
+def listed() -> dict[str, Any]:
+    return {"train": [*arrays()["train"]]}
+
+
+def absent() -> dict[str, Any]:
+    return {**arrays(), "validation": None}
+
+
+def empty() -> dict[str, Any]:
+    return {name: (x[:0], y[:0]) for name, (x, y) in arrays().items()}
+
+
+def unequal() -> dict[str, Any]:
+    x, y = arrays()["test"]
+    return {**arrays(), "test": (x, y[1:])}
+
+
 def callbacks() -> list[Any]:
     return [keras.callbacks.EarlyStopping("val_loss", patience=0, min_delta=100, start_from_epoch=1)]
 

@@ -248,9 +248,29 @@ KERAS_WRONG = {
     "validation and test if any",
     "stage.callbacks=own_keras.arrays": "stage.callbacks=own_keras.arrays: gives no list of keras.callbacks.Callback",
     "+stage.fit.epochs=1": "stage.fit.epochs=1: leave it out and use stage.epochs",
+    "+stage.fit.validation_split=0.5": "stage.fit.validation_split=0.5: stage.data=own_keras.arrays has a validation "
+    "split; leave one of them out",
+    "+stage.fit.batch_size=0": "stage.fit.batch_size=0: give a whole number from 1 on",
+    "+stage.fit.steps_per_epoch=0": "stage.fit.steps_per_epoch=0: give a whole number from 1 on",
+    "stage.data=own_keras.listed": "stage.data=own_keras.listed: its train is a list; give a "
+    "pair (x, y) of arrays, or a dataset that fit takes",
+    "stage.data=own_keras.absent": "stage.data=own_keras.absent: its validation is None; leave it out",
+    "stage.data=own_keras.empty": "stage.data=own_keras.empty: its train has no examples; give some",
+    "stage.data=own_keras.unequal": "stage.data=own_keras.unequal: its test has arrays of 256 and 255 examples; "
+    "give each the same",
     "+stage.fit.initial_epoch=9": "stage.fit.initial_epoch=9: give 0 to 8: stage.epochs=9 ends the training",
     "backend=torch": "stage=keras with backend=torch: use backend=tensorflow or backend=jax",
 }
+
+
+@pytest.mark.wide
+def test_a_misspelt_argument_of_fit_is_refused_with_the_choices(tmp_path: Path) -> None:
+    words = (*OF_KERAS, "stage.data=own_keras.arrays", "backend=jax", "+stage.fit.batchsize=8")
+    said = refused(tmp_path, *words, **KERAS)
+    assert said.startswith(
+        "stage.fit.batchsize: no such key (did you mean stage.fit.batch_size?); choose from stage.fit."
+    )
+    assert "stage.fit.self" not in said and "stage.fit.epochs" not in said
 
 
 @pytest.mark.parametrize("word", [*list(KERAS_WRONG)[:1], *wide(list(KERAS_WRONG)[1:])])

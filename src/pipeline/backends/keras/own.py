@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from pipeline.backends.keras import remembered, state
 from pipeline.backends.keras.fit import engine_module, keras, peak_memory, runtime_settings
 from pipeline.backends.keras.net import description, fresh_names
+from pipeline.backends.keras.own_data import check_splits
 from pipeline.backends.shared.own import Called, OwnFit, Watch
-from pipeline.errors import UserError
+from pipeline.errors import UserError, bad_key
 from pipeline.machine.capability import Resolved
 from pipeline.models import weights
 
@@ -27,7 +29,9 @@ RESERVED = {
     "x": "stage.data",
     "y": "stage.data",
     "validation_data": "stage.data",
+    "sample_weight": "stage.data",
 }
+COUNTS = ("batch_size", "steps_per_epoch", "validation_steps", "validation_batch_size")
 
 
 def made(model: Called, data: Called, callbacks: Called | None) -> tuple[Any, dict[str, Any], list[Any]]:
@@ -43,6 +47,7 @@ def made(model: Called, data: Called, callbacks: Called | None) -> tuple[Any, di
         raise UserError(
             f"{data.key}={data.target}: gives {what}; give a dict with train, and validation and test if any"
         )
+    check_splits(f"{data.key}={data.target}", splits)
     listed = [] if callbacks is None else callbacks.made()
     if not isinstance(listed, list) or not all(isinstance(one, keras.callbacks.Callback) for one in listed):
         assert callbacks is not None
@@ -63,13 +68,32 @@ def check(
     for name, instead in RESERVED.items():
         if name in chosen:
             raise UserError(f"stage.fit.{name}={chosen[name]}: leave it out and use {instead}")
+    for name in COUNTS:
+        value = chosen.get(name)
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise UserError(f"stage.fit.{name}={value}: give a whole number from 1 on")
     begins = chosen.get("initial_epoch", 0)
     if not isinstance(begins, int) or not 0 <= begins < epochs:
         raise UserError(
             f"stage.fit.initial_epoch={begins}: give 0 to {epochs - 1}: stage.epochs={epochs} ends the training"
         )
     with runtime_settings(experiment, resolved):
-        made(model, data, callbacks)
+        net, splits, _ = made(model, data, callbacks)
+    _check_names(chosen, inspect.signature(net.fit).parameters)
+    if chosen.get("validation_split") and "validation" in splits:
+        raise UserError(
+            f"stage.fit.validation_split={chosen['validation_split']}: {data.key}={data.target} has a validation "
+            "split; leave one of them out"
+        )
+
+
+def _check_names(chosen: Mapping[str, Any], known: Mapping[str, inspect.Parameter]) -> None:
+    """Refuse what `fit` does not take. One of the user's own may take any name."""
+    if any(one.kind is one.VAR_KEYWORD for one in known.values()):
+        return
+    for name in chosen:
+        if name not in known:
+            raise bad_key(f"stage.fit.{name}", [f"stage.fit.{one}" for one in known if one not in RESERVED])
 
 
 def fit(

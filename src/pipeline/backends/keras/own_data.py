@@ -1,0 +1,48 @@
+"""The splits of stage=keras: what is wrong with one is said before `fit` meets it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.backends.keras.fit import keras
+from pipeline.errors import UserError
+
+PARTS = 3  # x, y, sample_weight
+TAKEN = "give a pair (x, y) of arrays, or a dataset that fit takes"
+
+
+def check_splits(named: str, splits: Mapping[str, Any]) -> None:
+    """Refuse a split that is none. `named`: the key and its value. Raises UserError."""
+    for name, split in splits.items():
+        wrong = _wrong(split)
+        if split is None and name != "train":
+            wrong = "is None; leave it out"
+        if wrong:
+            raise UserError(f"{named}: its {name} {wrong}")
+
+
+def _wrong(split: Any) -> str | None:
+    """What is wrong with a split, and what to do."""
+    if split is None or isinstance(split, list):
+        return f"is {'None' if split is None else 'a list'}; {TAKEN}"
+    if isinstance(split, tuple) and not 1 <= len(split) <= PARTS:
+        return f"has {len(split)} parts; give (x, y), or (x, y, sample_weight)"
+    sizes = _sizes(split)
+    if 0 in sizes:
+        return "has no examples; give some"
+    if len(set(sizes)) > 1:
+        return f"has arrays of {' and '.join(map(str, dict.fromkeys(sizes)))} examples; give each the same"
+    return None
+
+
+def _sizes(split: Any) -> list[int]:
+    """How many examples each of its arrays has; of a dataset how many batches, where it knows."""
+    shapes: list[Any] = [getattr(one, "shape", ()) for one in keras.tree.flatten(split)]
+    sizes: list[Any] = [shape[0] for shape in shapes if len(shape)]
+    if not isinstance(split, tuple | dict) and not sizes:
+        try:
+            sizes = [len(split)]
+        except (TypeError, NotImplementedError):  # endless, or only known when it has been read
+            return []
+    return [size for size in sizes if isinstance(size, int)]
