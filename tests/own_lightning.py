@@ -131,6 +131,14 @@ class Quiet(Lit):
         """Measures nothing."""
 
 
+class Manual(Lit):
+    """Steps its optimizer itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+
 class Full(Lit):
     """Its state cannot be written: the disk is full."""
 

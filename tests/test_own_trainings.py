@@ -187,6 +187,17 @@ WRONG = {
     "backend.compile=true": "backend.compile with stage=lightning: it would not be followed; leave it out",
     "+stage.trainer.callbacks=1": "stage.trainer.callbacks=1: leave it out and use configure_callbacks() of the module",
     "+stage.trainer.precision=16": "stage.trainer.precision=16: leave it out and use precision",
+    "+stage.trainer.accumulate_grad_batches=0": "stage.trainer.accumulate_grad_batches=0: give a whole number "
+    "from 1 on",
+    "+stage.trainer.check_val_every_n_epoch=0": "stage.trainer.check_val_every_n_epoch=0: give a whole number "
+    "from 1 on",
+    "+stage.trainer.min_epochs=4": "stage.trainer.min_epochs=4: give 0 to 3: stage.epochs=3 ends the training",
+    "+stage.trainer.gradient_clip_val=abc": "stage.trainer.gradient_clip_val=abc: Lightning refuses it: "
+    "`gradient_clip_val` should be an int or a float. Got abc.",
+    "+stage.trainer.max_time=abc": "stage.trainer.max_time=abc: Lightning refuses it: `Timer(duration='abc')` is not a "
+    "valid duration. Expected a string in the format DD:HH:MM:SS.",
+    "+stage.arguments.width=-1": "stage.module=own_lightning.Lit raises RuntimeError: Trying to create tensor with "
+    "negative dimension -1: [-1, 4]; PIPELINE_TRACEBACK=1 shows where",
     "model=cnn": "model with stage=lightning: what is trained, on what and how is the user's own code here",
     "backend=jax": "stage=lightning with backend=jax: use backend=torch",
 }
@@ -196,6 +207,23 @@ WRONG = {
 def test_what_lightning_would_not_run_is_refused(tmp_path: Path, word: str) -> None:
     key = word.partition("=")[0]
     assert refused(tmp_path, *(one for one in LIT if not one.startswith(f"{key}=")), word, **KNOWN) == WRONG[word]
+
+
+@pytest.mark.wide
+def test_arguments_that_the_trainer_refuses_are_named_together(tmp_path: Path) -> None:
+    words = ("+stage.trainer.strategy=foo", "+stage.trainer.log_every_n_steps=4")
+    said = refused(tmp_path, *LIT, *words, **KNOWN)
+    assert said.startswith("stage.trainer.strategy=foo, stage.trainer.log_every_n_steps=4: Lightning refuses it: ")
+
+
+@pytest.mark.wide
+def test_what_lightning_finds_wrong_when_it_begins_is_one_message(tmp_path: Path) -> None:
+    """A module that steps its optimizer itself has no gradients for the Trainer to clip."""
+    words = ("stage.module=own_lightning.Manual", *(word for word in LIT if "module" not in word))
+    said = failed(tmp_path, *words, "+stage.trainer.gradient_clip_val=1", **KNOWN)
+    assert said.startswith(
+        "stage.module=own_lightning.Manual with stage.trainer.gradient_clip_val=1: Lightning refuses it: Automatic"
+    )
 
 
 OF_KERAS = ("stage=keras", "stage.model=own_keras.model", "stage.callbacks=own_keras.callbacks", "stage.epochs=9")
@@ -258,6 +286,8 @@ KERAS_WRONG = {
     "stage.data=own_keras.empty": "stage.data=own_keras.empty: its train has no examples; give some",
     "stage.data=own_keras.unequal": "stage.data=own_keras.unequal: its test has arrays of 256 and 255 examples; "
     "give each the same",
+    "+stage.arguments.width=-1": "stage.model=own_keras.model raises ValueError: Received an invalid value for "
+    "`units`, expected a positive integer. Received: units=-1; PIPELINE_TRACEBACK=1 shows where",
     "+stage.fit.initial_epoch=9": "stage.fit.initial_epoch=9: give 0 to 8: stage.epochs=9 ends the training",
     "backend=torch": "stage=keras with backend=torch: use backend=tensorflow or backend=jax",
 }

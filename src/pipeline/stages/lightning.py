@@ -61,7 +61,7 @@ class Lightning(Stage):
         """Make the module and the data once, before the run begins."""
         experiment.backend.load()
         torch_own = importlib.import_module(experiment.backend.module(self.by))
-        torch_own.check(*self._called(), self.trainer, experiment.seed)
+        torch_own.check(*self._called(), self.epochs, self.trainer, experiment, resolved)
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train, and test where there is a test."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.backends.shared.keeper import observation_of, plain
 from pipeline.cli.exits import raise_if_stopped
-from pipeline.errors import RunError, Stopped, UserError, cut
+from pipeline.errors import Readable, RunError, Stopped, UserError, cut, raised
 from pipeline.runs.checkpoint import newest
 from pipeline.runs.fit import Observation
 from pipeline.runs.keeping import Contents, Keeping, resume_words
@@ -35,7 +35,7 @@ class Called:
     arguments: Mapping[str, Any]
 
     def made(self) -> Any:
-        """What the call gives. Raises UserError for a name that is not there, is not allowed, or takes others."""
+        """What the call gives. Raises UserError for a name that is missing or not allowed, and if the call fails."""
         found = named_object(self.target, self.key)
         if not callable(found):
             raise UserError(f"{self.key}={self.target}: is a {type(found).__name__}; name a class or a function")
@@ -43,6 +43,10 @@ class Called:
             return found(**self.arguments)
         except TypeError as error:
             raise UserError(f"{self.key}={self.target}: {error}") from error
+        except Readable:
+            raise
+        except Exception as error:
+            raise raised(f"{self.key}={self.target}", error) from error
 
 
 @dataclass(frozen=True)

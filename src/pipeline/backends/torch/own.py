@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,7 +24,8 @@ from pipeline.runs.fit import ON_CPU, Observation
 
 with lean_import():
     import pytorch_lightning as pl
-    from pytorch_lightning.loggers.logger import Logger
+    from lightning_fabric.utilities.exceptions import MisconfigurationException
+    from pytorch_lightning.loggers.logger import DummyLogger, Logger
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -37,6 +40,7 @@ PRECISIONS = {
     "mixed_fp16": "16-mixed",
     "mixed_bf16": "bf16-mixed",
 }
+COUNTS = ("accumulate_grad_batches", "check_val_every_n_epoch")
 # What the run says already; by the key to use instead.
 RESERVED = {
     "accelerator": "device",
@@ -64,7 +68,14 @@ def _is(made_object: object, name: str) -> bool:
     return any(base.__name__ == name for base in type(made_object).__mro__)
 
 
-def check(module: Called, data: Called | None, trainer: Mapping[str, Any], seed: int) -> None:
+def check(
+    module: Called,
+    data: Called | None,
+    epochs: int,
+    trainer: Mapping[str, Any],
+    experiment: Experiment,
+    resolved: Resolved,
+) -> None:
     """Refuse what Lightning would not run. Raises UserError."""
     for name, instead in RESERVED.items():
         if name in trainer:
@@ -73,12 +84,27 @@ def check(module: Called, data: Called | None, trainer: Mapping[str, Any], seed:
     for name in trainer:
         if name not in known:
             raise bad_key(f"stage.trainer.{name}", [f"stage.trainer.{one}" for one in known if one not in RESERVED])
+    _check_counts(trainer, epochs)
+    _trainer(trainer, epochs, resolved, DummyLogger(), None, [])
     with torch.random.fork_rng([]):
-        torch.manual_seed(seed)
+        torch.manual_seed(experiment.seed)
         net, held = made(module, data)
     if not _overridden(net, held, "train_dataloader"):
         raise UserError(
             f"{module.key}={module.target}: has no train_dataloader(); name its data, as stage.data=mine.Data"
+        )
+
+
+def _check_counts(trainer: Mapping[str, Any], epochs: int) -> None:
+    """Refuse what the Trainer divides by, and epochs that would be left out without a word. Raises UserError."""
+    for name in COUNTS:
+        value = trainer.get(name)
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise UserError(f"stage.trainer.{name}={value}: give a whole number from 1 on")
+    least = trainer.get("min_epochs")
+    if least is not None and (not isinstance(least, int) or not 0 <= least <= epochs):
+        raise UserError(
+            f"stage.trainer.min_epochs={least}: give 0 to {epochs}: stage.epochs={epochs} ends the training"
         )
 
 
@@ -92,9 +118,6 @@ def fit(
     run: Run,
 ) -> OwnFit:
     """Train and, where the user has a test, test."""
-    for name in ("pytorch_lightning", "lightning_fabric"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="pytorch_lightning")
     with runtime_settings(experiment, resolved):
         pl.seed_everything(experiment.seed, verbose=False)
         net, held = made(module, data)
@@ -103,10 +126,13 @@ def fit(
         if resolved.place.kind == "cpu":
             observation.tf32, observation.tf32_by = False, ON_CPU
         follow = _Follow(watch, observation, experiment.seed)
-        made_trainer = _trainer(trainer, epochs, resolved, run, watch, [follow])
+        made_trainer = _trainer(
+            trainer, epochs, resolved, _Journal(watch), run.artifact("module/checkpoints").parent, [follow]
+        )
         goes_on = {} if run.checkpoint is None else {"ckpt_path": run.checkpoint.state, "weights_only": False}
         watch.save = made_trainer.save_checkpoint
-        with watch.training():
+        what = " with ".join(filter(None, (f"{module.key}={module.target}", _given(trainer))))
+        with watch.training(), _refusals(what, MisconfigurationException):
             made_trainer.fit(net, datamodule=held, **goes_on)  # type: ignore[arg-type]
             follow.write(made_trainer, over=True)
         watch.refuse_untrained(made_trainer.global_step)
@@ -130,20 +156,43 @@ def fit(
 
 
 def _trainer(
-    chosen: Mapping[str, Any], epochs: int, resolved: Resolved, run: Run, watch: Watch, callbacks: list[Any]
+    chosen: Mapping[str, Any],
+    epochs: int,
+    resolved: Resolved,
+    logger: Logger,
+    folder: Path | None,
+    callbacks: list[Any],
 ) -> pl.Trainer:
+    """Lightning's Trainer. Raises UserError for arguments that it does not take."""
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="pytorch_lightning")
     gpu = resolved.place.kind == "gpu"
     ours: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
-    return pl.Trainer(
-        **{**ours, **chosen},
-        accelerator="gpu" if gpu else "cpu",
-        devices=[resolved.place.index] if gpu else 1,
-        precision=PRECISIONS[resolved.precision],  # type: ignore[arg-type]
-        max_epochs=epochs,
-        logger=_Journal(watch),
-        default_root_dir=run.artifact("module/checkpoints").parent,
-        callbacks=callbacks,
-    )
+    with _refusals(_given(chosen) or "stage.trainer={}", Exception):
+        return pl.Trainer(
+            **{**ours, **chosen},
+            accelerator="gpu" if gpu else "cpu",
+            devices=[resolved.place.index] if gpu else 1,
+            precision=PRECISIONS[resolved.precision],  # type: ignore[arg-type]
+            max_epochs=epochs,
+            logger=logger,
+            default_root_dir=folder,
+            callbacks=callbacks,
+        )
+
+
+@contextlib.contextmanager
+def _refusals(what: str, kind: type[Exception]) -> Iterator[None]:
+    """Say what Lightning refuses, an error of `kind`. `what`: of the user's."""
+    try:
+        yield
+    except kind as error:
+        raise UserError(f"{what}: Lightning refuses it: {' '.join(str(error).split())}") from error
+
+
+def _given(trainer: Mapping[str, Any]) -> str:
+    return ", ".join(f"stage.trainer.{name}={value}" for name, value in trainer.items())
 
 
 def _overridden(net: Any, held: Any, name: str) -> bool:
