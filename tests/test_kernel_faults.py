@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import pytest
@@ -28,6 +28,7 @@ from pipeline.kernels.card_state import State
 from pipeline.kernels.check import check
 from pipeline.kernels.cpu.ceilings import doubt
 from pipeline.kernels.cpu.numpy import Matmul, Numpy, blas
+from pipeline.kernels.cpu.of_file import Source as CppSource
 from pipeline.kernels.cuda import driver
 from pipeline.kernels.cuda.batches import batches
 from pipeline.kernels.cuda.copies import Copy, copies
@@ -354,6 +355,18 @@ def test_a_problem_that_is_left_out_is_no_right_one() -> None:
     )
     bench = bench_of(Numpy(), Forgetful())
     assert str(bench.verdicts["forgetful"].fault).endswith("its `prepare` returned None, not a Launch")
+
+
+def test_what_the_compiler_warns_of_a_users_file_is_noted_each_time(tmp_path: Path) -> None:
+    """Also where it was compiled before."""
+    file = tmp_path / "mine.cpp"
+    text = (Path(__file__).parent / "own_kernel.cpp").read_text()
+    file.write_text(text.replace("float sum = 0;", "float sum = 0; int one; int two;"))
+    for _ in range(2):
+        bench = bench_of(CppSource(file=str(file)))
+        (note,) = (line for line in bench.run.lines if "warning" in line)  # type: ignore[attr-defined]
+        assert note.startswith("mine: ") and note.endswith("[-Wunused-variable] (and 1 more; receipt.json has all)")
+        assert len(cast(list[str], bench.facts["mine"]["warnings"])) == 2
 
 
 def test_a_kernel_that_fails_while_it_is_timed_is_a_row() -> None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import ml_dtypes
 import numpy as np
@@ -15,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.contracts.kernels import Kernel, Launch
+from pipeline.contracts.kernels import WARNINGS, Kernel, Launch
 from pipeline.errors import RunError, UserError
 from pipeline.kernels import named
 from pipeline.kernels.check import check
-from pipeline.kernels.cpu import ceilings, compiled
+from pipeline.kernels.cpu import ceilings, compiled, openmp
 from pipeline.kernels.cpu.of_file import Source
 from pipeline.kernels.gemm import DTYPES, Gemm, Operands, Order, decode, encode, matrix, operands, views
 from pipeline.kernels.timing import in_turns
@@ -306,6 +307,57 @@ def test_a_source_that_changes_while_it_is_compiled_is_not_kept(
         compiled.compiled(source)
     assert not list((tmp_path / "cache").rglob("*.so"))
     assert compiled.compiled(source).loaded()["one"]() == 2
+
+
+TEAM = """#ifdef _OPENMP
+#include <omp.h>
+#else
+static int omp_get_num_threads() { return 1; }
+#endif
+extern "C" void gemm(long m, long n, long k, float alpha, const float *a, long lda, const float *b, long ldb,
+                     float beta, const float *c, long ldc, float *d, int threads)
+{
+    (void)beta; (void)c;
+    #pragma omp parallel
+    {
+        const float right = omp_get_num_threads() == threads;
+        #pragma omp for
+        for (long j = 0; j < n; j++)
+            for (long i = 0; i < m; i++) {
+                float sum = 0;
+                for (long p = 0; p < k; p++) sum += a[i + p * lda] * b[p + j * ldb];
+                d[i + j * ldc] = right * alpha * sum;
+            }
+    }
+}
+"""
+SMALL: Case = ("sizes", Gemm(m=16, n=16, k=16), "uniform", False)
+
+
+@pytest.mark.skipif(not openmp.available(), reason="no OpenMP")
+@pytest.mark.parametrize("threads", [1, 3])
+def test_openmp_of_a_users_has_the_threads_that_the_receipt_names(threads: int, tmp_path: Path) -> None:
+    """In another process, as always: libgomp's threads outlive no fork."""
+    file = tmp_path / "team.cpp"
+    file.write_text(TEAM)
+    kernel = Source(file=str(file))
+    verdict = verify(kernel, [SMALL], partial(kernel.prepare, threads=threads), seed=0)
+    assert verdict.fault is None
+    assert verdict.facts["threads"] == threads and str(verdict.facts["flags"]).endswith(" -fopenmp")
+    assert WARNINGS not in verdict.facts
+    file.write_text(TEAM.replace("#pragma", "// pragma"))
+    assert kernel.flags("fp32") == ()
+
+
+def test_openmp_that_the_compiler_lacks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapper, file = tmp_path / "g++", tmp_path / "team.cpp"
+    wrapper.write_text(f'#!/bin/sh\ncase "$*" in *-fopenmp*) exit 1 ;; esac\nexec {compiled.compiler()} "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("CXX", str(wrapper))
+    file.write_text(TEAM)
+    facts = Source(file=str(file)).prepare(operands(SMALL[1], 0), 2).facts
+    assert "openmp" not in str(facts["flags"])
+    assert cast(list[str], facts[WARNINGS])[0].startswith("#pragma omp is ignored: the compiler does not take -fopenmp")
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity here")

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from pipeline.kernels.gemm import Gemm, Operands
 
+WARNINGS = "warnings"  # the fact that has what a compiler warned of, one text each: the run has a note of it
+
 
 class Launch(ABC):
     """A kernel that is compiled, with operands in the memory that it reads: ready to run, as often as is wanted.

@@ -31,12 +31,16 @@ LIMIT_S = 120.0
 
 @dataclass(frozen=True)
 class Library:
-    """A compiled source: the file that was made, and what it was made by and of."""
+    """A compiled source: the file that was made, and what it was made by and of. `warnings`: a line each.
+
+    They are kept beside the file, since a source is compiled once.
+    """
 
     file: Path
     compiler: str
     flags: tuple[str, ...]
     source_sha256: str
+    warnings: tuple[str, ...] = ()
 
     @property
     def facts(self) -> dict[str, object]:
@@ -94,7 +98,7 @@ def compiled(
     file = folder / f"{source.stem}-{key[:16]}.so"
     if not file.is_file():
         _compile(program, every, source, file, name or source.name, lambda: content_hash((source, *beside)) == content)
-    return Library(file, version, every, content)
+    return Library(file, version, every, content, _kept_warnings(file))
 
 
 def _compile(
@@ -114,6 +118,7 @@ def _compile(
                 raise refused(name, Path(program).name, done.stderr)
             if not unchanged():
                 raise UserError(f"{name}: was changed while it was compiled; run the command again")
+            _warnings_of(file).write_text(done.stderr, encoding="utf-8")
             made.replace(file)
     except subprocess.TimeoutExpired as error:
         raise UserError(f"{name}: {Path(program).name} has not ended after {LIMIT_S:.0f} s") from error
@@ -121,6 +126,17 @@ def _compile(
         raise UserError(
             f"cache folder {file.parent}: cannot write: {error.strerror or error}; name another with {CACHE_VARIABLE}"
         ) from error
+
+
+def _warnings_of(file: Path) -> Path:
+    """Where the compiler's words on what it has made are kept."""
+    return file.with_suffix(".txt")
+
+
+def _kept_warnings(file: Path) -> tuple[str, ...]:
+    kept = _warnings_of(file)
+    said = kept.read_text(encoding="utf-8") if kept.is_file() else ""
+    return tuple(line for line in said.splitlines() if "warning: " in line)
 
 
 def refused(name: str, compiler: str, said: str) -> UserError:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
-from pipeline.contracts.kernels import Kernel, Launch
+from pipeline.contracts.kernels import WARNINGS, Kernel, Launch
 from pipeline.errors import Readable, RunError
 from pipeline.kernels import nvrtc
 from pipeline.kernels.apart import Apart
@@ -280,8 +280,16 @@ class Bench(Found):
         last = [gemm for _, gemm, _, _ in problems if kernel.refusal(gemm) is None]
         if last and verdict.fault is None:
             self.fastest_run[kernel.name] = last[-1], verdict.seconds
+        self._note_warnings(kernel.name)
         if verdict.fault:
             self._wrong(kernel, verdict)
+
+    def _note_warnings(self, name: str) -> None:
+        """What the compiler says of a user's file that it has compiled."""
+        found = self.facts[name].get(WARNINGS)
+        if isinstance(found, list) and found:
+            more = f" (and {len(found) - 1} more; receipt.json has all)" if len(found) > 1 else ""
+            self.run.note(f"{name}: {found[0]}{more}")
 
     def _wrong(self, kernel: Kernel, verdict: Verdict) -> None:
         """From here on it takes no part, and times that it has are no longer shown.
