@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -44,7 +45,8 @@ from pipeline.kernels.torch.launch import one_message
 from pipeline.kernels.verify import Case, all_cases, verify
 from pipeline.machine.blas import SPINS_S
 from pipeline.machine.device import Device, Gpu, Place
-from pipeline.spec import spec
+from pipeline.runs.json_files import plain
+from pipeline.spec import build_as, spec
 from pipeline.stages.wmma import bench as bench_module
 from pipeline.stages.wmma import tables
 from pipeline.stages.wmma.bench import Bench
@@ -88,6 +90,47 @@ class Forgetful(Late):
 
     def prepare(self, operands: Operands, threads: int) -> Launch:  # noqa: ARG002
         return None  # type: ignore[return-value]
+
+
+@spec
+class Refuses(Late):
+    """Its `refusal` raises."""
+
+    def refusal(self, gemm: Gemm) -> str | None:
+        raise ValueError(gemm.dtype)
+
+
+@spec
+class Misses(Late):
+    """Its `missing` raises."""
+
+    def missing(self) -> str | None:
+        raise ValueError("nobody knows")
+
+
+@spec
+class Strange(Late):
+    """Its launch has a fact that JSON does not know."""
+
+    def prepare(self, operands: Operands, threads: int) -> Launch:
+        launch = LateLaunch(operands, threads, self)
+        launch.facts = {"threads": threads, "blocks": {threads}}
+        return launch
+
+
+@spec
+class OfATpu(Late):
+    processor = "tpu"  # type: ignore[assignment]
+
+
+@spec
+class OfHalfABit(Late):
+    dtypes = ("fp32", "fp8")
+
+
+@spec
+class OfNothing(Late):
+    dtypes = ()
 
 
 class LateLaunch(Matmul):
@@ -367,6 +410,43 @@ def test_what_the_compiler_warns_of_a_users_file_is_noted_each_time(tmp_path: Pa
         (note,) = (line for line in bench.run.lines if "warning" in line)  # type: ignore[attr-defined]
         assert note.startswith("mine: ") and note.endswith("[-Wunused-variable] (and 1 more; receipt.json has all)")
         assert len(cast(list[str], bench.facts["mine"]["warnings"])) == 2
+
+
+@pytest.mark.parametrize(
+    ("kernel", "said"),
+    [
+        (OfATpu(), "stage.kernels=ofatpu: processor=tpu: no such choice (did you mean gpu?); choose from cpu, gpu"),
+        (OfHalfABit(), "stage.kernels=ofhalfabit: dtypes=fp8: no such choice"),
+        (OfNothing(), "stage.kernels=ofnothing: dtypes=(): give a tuple of one at least of fp32, tf32, fp16, bf16, "),
+    ],
+)
+def test_a_processor_or_a_dtype_that_there_is_not_is_refused(kernel: Kernel, said: str) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(said)}"):
+        build_as(Wmma, {"kernels": ("numpy", kernel)}, "stage")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "said"),
+    [
+        (Refuses(), "stage.kernels=refuses: refusal raises ValueError: fp32"),
+        (Misses(), "stage.kernels=misses: missing raises ValueError: nobody knows"),
+    ],
+)
+@pytest.mark.parametrize("dtype", [None, "fp32"])
+def test_what_a_users_kernel_raises_when_it_is_asked_is_one_message(
+    kernel: Kernel, said: str, dtype: str | None
+) -> None:
+    stage = Wmma(kernels=(Numpy(), kernel), dtype=dtype)
+    with pytest.raises(UserError) as error:
+        stage.check(SimpleNamespace(device=Device(name="cpu")))  # type: ignore[arg-type]
+    assert str(error.value) == said
+
+
+def test_a_fact_that_the_receipt_cannot_keep_is_wrong_and_the_others_are_timed() -> None:
+    bench = bench_of(Numpy(), Strange())
+    assert "facts['blocks']: the receipt cannot keep a value of type set; " in str(bench.verdicts["strange"].fault)
+    assert list(bench.times[bench.plan.problems[0]]) == ["numpy"]
+    assert plain(bench.facts)["strange"] == {}
 
 
 def test_a_kernel_that_fails_while_it_is_timed_is_a_row() -> None:

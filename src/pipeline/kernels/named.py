@@ -5,18 +5,20 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from pipeline.contracts.kernels import Kernel
-from pipeline.errors import UserError, bad_choice, shown
+from pipeline.errors import UserError, bad_choice, cut, shown
+from pipeline.kernels.gemm import DTYPES
 from pipeline.spec import build
 
 KEY = "stage.kernels"
 FOLDERS = ("cpu", "cuda", "torch", "triton")  # of pipeline.kernels; a word is a module in one, with its class
+PROCESSORS = ("cpu", "gpu")
 FILES = {
     ".cpp": "pipeline.kernels.cpu.of_file.Source",
     ".cc": "pipeline.kernels.cpu.of_file.Source",
@@ -65,8 +67,23 @@ def words() -> dict[str, type[Kernel]]:
 
 
 def _kernel(value: object) -> Kernel:
-    if isinstance(value, Kernel):
-        return value
+    made = value if isinstance(value, Kernel) else _built(value)
+    _check_choices(made, "processor", (made.processor,), PROCESSORS)
+    _check_choices(made, "dtypes", made.dtypes, DTYPES)
+    return made
+
+
+def _check_choices(kernel: Kernel, name: str, values: object, choices: Iterable[str]) -> None:
+    if not isinstance(values, tuple | list) or not values:
+        raise UserError(
+            f"{KEY}={kernel.name}: {name}={cut(values)}: give a tuple of one at least of {', '.join(choices)}"
+        )
+    for one in values:
+        if one not in choices:
+            raise bad_choice(f"{KEY}={kernel.name}: {name}", one, choices)
+
+
+def _built(value: object) -> Kernel:
     node = _node(value) if isinstance(value, str) else value
     if not isinstance(node, Mapping):
         raise UserError(

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from pipeline.contracts.kernels import Kernel, Launch
-from pipeline.errors import Readable, RunError
+from pipeline.errors import Readable, RunError, UserError
 from pipeline.kernels.cases import cases
 from pipeline.kernels.check import Check, check
 from pipeline.kernels.gemm import Gemm, Operands, Values, digest, operands
+from pipeline.runs.json_files import plain
 
 LIMIT_S = 30.0  # of a run in another process, and RUNS times what it may take
 OURS_S = 5.0  # the same of a kernel of ours, which is compiled then: a card's time is dear
@@ -51,7 +52,7 @@ def verify(kernel: Kernel, problems: Iterable[Case], prepare: Prepare, seed: int
 
     `longest`: seconds that a product may take, of a kernel that runs in another process.
     """
-    taken = [case for case in problems if kernel.refusal(case[1]) is None]
+    taken = [case for case in problems if refusal_of(kernel, case[1]) is None]
     if not taken:
         return Verdict(0, 0.0, 0.0, "takes none of the problems that it is to be verified on")
     if not may_hang(kernel):
@@ -62,7 +63,7 @@ def verify(kernel: Kernel, problems: Iterable[Case], prepare: Prepare, seed: int
 
 def how_apart(kernel: Kernel) -> str:
     """How another process is started for it: CUDA does not outlive a fork."""
-    return "spawn" if kernel.processor == "gpu" and kernel.missing() is None else "fork"
+    return "spawn" if kernel.processor == "gpu" and missing_of(kernel) is None else "fork"
 
 
 def how_it_ended(process: BaseProcess) -> str:
@@ -81,7 +82,26 @@ def may_hang(kernel: Kernel) -> bool:
     """Whether it is verified in another process: a kernel of the user's, and on a GPU one whose threads wait for what
     that architecture alone has (barriers that count bytes, registers), where an error waits for ever.
     """
-    return not is_ours(kernel) or (kernel.specific and kernel.missing() is None)
+    return not is_ours(kernel) or (kernel.specific and missing_of(kernel) is None)
+
+
+def refusal_of(kernel: Kernel, gemm: Gemm) -> str | None:
+    """`kernel.refusal`. Raises UserError where a user's raises anything."""
+    return _asked(kernel, "refusal", partial(kernel.refusal, gemm))
+
+
+def missing_of(kernel: Kernel) -> str | None:
+    """`kernel.missing`. Raises UserError where a user's raises anything."""
+    return _asked(kernel, "missing", kernel.missing)
+
+
+def _asked(kernel: Kernel, what: str, ask: Callable[[], str | None]) -> str | None:
+    try:
+        return ask()
+    except Exception as error:  # whatever the user's code may raise
+        if is_ours(kernel) or isinstance(error, Readable):
+            raise
+        raise UserError(f"stage.kernels={kernel.name}: {what} {raised(error)}") from error
 
 
 def all_cases(dtype: str) -> list[Case]:
@@ -105,7 +125,7 @@ def _verify(
                 return Verdict(0, 0.0, 0.0)
             if launch is None:
                 raise RunError("nothing to run; a kernel's `refusal` says which problems it does not take")
-            facts, running = dict(launch.facts), partial(watch, case)
+            facts, running = _facts(launch), partial(watch, case)
             found, seconds = _run(made, launch, seed, running)
             if case is last and found.fault is None and seconds < SHORT_S:
                 running(True)
@@ -117,6 +137,20 @@ def _verify(
         if found.fault:
             return Verdict(n, error, relative, f"{_called(case)}: {found.fault}", seconds, facts)
     return Verdict(n, error, relative, None, seconds, facts)
+
+
+def _facts(launch: Launch) -> dict[str, object]:
+    """Its facts. Raises RunError where the receipt cannot keep one."""
+    found = dict(launch.facts)
+    for name, fact in found.items():
+        try:
+            plain(fact)
+        except TypeError as error:
+            kind = str(error).partition(" ")[0]  # of what lies inside a list, too
+            raise RunError(
+                f"facts[{name!r}]: the receipt cannot keep a value of type {kind}; give numbers, text or lists"
+            ) from error
+    return found
 
 
 def _run(made: Operands, launch: Launch, seed: int, running: Callable[[bool], object]) -> tuple[Check, float]:

@@ -10,6 +10,7 @@ from pipeline.backends.shared import matrices_numpy
 from pipeline.contracts.kernels import Launch
 from pipeline.kernels.gemm import Gemm, matrix, operands, views
 from pipeline.kernels.named import kernels_of
+from pipeline.kernels.verify import missing_of
 
 DTYPE = "float32"  # what these kernels multiply in and sum in: their other dtypes have results of another
 
@@ -30,7 +31,7 @@ class Matrices(matrices_numpy.Matrices):
     def refusal(self, dtype: str) -> str | None:
         if dtype != DTYPE:
             return f"a kernel takes {DTYPE} here"
-        missing = self.kernel.missing()
+        missing = missing_of(self.kernel)
         return None if missing is None else f"needs {missing}"
 
     def product(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from pipeline.kernels.cpu import ceilings, compiled
 from pipeline.kernels.cpu.compiled import missing_compiler
 from pipeline.kernels.gemm import Gemm
 from pipeline.kernels.named import FILES, kernels_of
+from pipeline.kernels.verify import refusal_of
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import gpu_free_bytes
 from pipeline.machine.free_memory import free_bytes
@@ -68,7 +69,7 @@ class Matmul(Stage):
                 raise UserError(f"stage.kernels={kernel.name}: stage.frameworks has it too; leave one of them out")
             if kernel.processor != "cpu":
                 raise UserError(f"stage.kernels={kernel.name}: is a GPU's, and the CPU's are run here; use stage=wmma")
-            if kernel.refusal(Gemm(m=64, n=64, k=64, order="row")) is not None:
+            if refusal_of(kernel, Gemm(m=64, n=64, k=64, order="row")) is not None:
                 raise UserError(f"stage.kernels={kernel.name}: does not take float32, row by row; use stage=wmma")
         by_framework.check_cores(self.cores)
 

@@ -28,6 +28,8 @@ from pipeline.kernels.verify import (
     in_words,
     is_ours,
     may_hang,
+    missing_of,
+    refusal_of,
     right,
     verify,
 )
@@ -54,7 +56,7 @@ class Bench(Found):
         problems = [*all_cases(trial.dtype), _case(trial)]
         running = [kernel for kernel in self.plan.kernels if kernel.name not in self.absent]
         small = operands(replace(trial, m=1, n=1, k=1), self.plan.seed)
-        ours = [kernel for kernel in running if is_ours(kernel) and kernel.refusal(small.gemm) is None]
+        ours = [kernel for kernel in running if is_ours(kernel) and refusal_of(kernel, small.gemm) is None]
         with ThreadPoolExecutor(self.plan.cores) as pool:
             if self._has_ceilings:
                 pool.submit(ceilings.probe)  # compiled beside them; `measure_ceilings` says what goes wrong
@@ -66,7 +68,7 @@ class Bench(Found):
                 self._rehearse(kernel)
             if kernel.name in self.verdicts:  # it is wrong
                 continue
-            if any(kernel.refusal(gemm) is None for _, gemm, _, _ in problems):
+            if any(refusal_of(kernel, gemm) is None for _, gemm, _, _ in problems):
                 self._judge(kernel, problems, self._prepare(kernel))
             else:  # its sizes say whether it is right
                 self.verdicts[kernel.name] = Verdict(0, 0.0, 0.0)
@@ -89,7 +91,7 @@ class Bench(Found):
         if kernel.name not in self.absent or kernel.name in self.verdicts or dtype is None:
             return None
         lost = self.broken is not None and kernel.processor == "gpu"
-        if dtype != self.plan.dtype and kernel.missing() is None and not lost:  # it runs here, in another dtype
+        if dtype != self.plan.dtype and missing_of(kernel) is None and not lost:  # it runs here, in another dtype
             return lambda: self._judge(kernel, all_cases(dtype), self._prepare(kernel))
         if (dtype != self.plan.dtype or self.plan.taken(kernel)) and kernel.rehearses(dtype):
             return lambda: self._judge(kernel, all_cases(dtype), kernel.rehearse)
@@ -135,11 +137,11 @@ class Bench(Found):
         for name, kernel in list(self.timed.items()):
             if name not in self.timed or (names and name not in names):
                 continue
-            if not kernel.yardstick and kernel.refusal(gemm) is None:
+            if not kernel.yardstick and refusal_of(kernel, gemm) is None:
                 self._approach(gemm, kernel)
             if name not in self.timed:
                 continue
-            refusal = kernel.refusal(gemm) or self._too_long(gemm, kernel)
+            refusal = refusal_of(kernel, gemm) or self._too_long(gemm, kernel)
             if refusal:
                 self.skipped[gemm, name] = refusal
                 continue
@@ -176,7 +178,7 @@ class Bench(Found):
         while (about := self._expected(gemm, kernel)) is not None and about > self.plan.longest:
             last, seconds = self.fastest_run[kernel.name]
             larger = replace(gemm, m=min(2 * last.m, gemm.m), n=min(2 * last.n, gemm.n), k=min(2 * last.k, gemm.k))
-            if seconds >= JUDGED_S or larger == gemm or kernel.refusal(larger) is not None:
+            if seconds >= JUDGED_S or larger == gemm or refusal_of(kernel, larger) is not None:
                 return
             found = verify(kernel, [_case(larger)], self._prepare(kernel), self.plan.seed, self.plan.longest)
             self.fastest_run[kernel.name] = larger, found.seconds
@@ -241,7 +243,7 @@ class Bench(Found):
         Of one that is right nothing is kept: the card says whether it is. What the shim cannot compile, a card may run.
         """
         problems = all_cases(self.plan.dtype)
-        small = next((gemm for _, gemm, _, _ in problems if kernel.refusal(gemm) is None), None)
+        small = next((gemm for _, gemm, _, _ in problems if refusal_of(kernel, gemm) is None), None)
         if small is None:
             return
         try:
@@ -277,7 +279,7 @@ class Bench(Found):
         if verdict.n == 0 and verdict.fault is None:  # nothing was there to run
             return
         self.verdicts[kernel.name], self.facts[kernel.name] = verdict, dict(verdict.facts)
-        last = [gemm for _, gemm, _, _ in problems if kernel.refusal(gemm) is None]
+        last = [gemm for _, gemm, _, _ in problems if refusal_of(kernel, gemm) is None]
         if last and verdict.fault is None:
             self.fastest_run[kernel.name] = last[-1], verdict.seconds
         self._note_warnings(kernel.name)
@@ -303,7 +305,7 @@ class Bench(Found):
         for found in (*self.times.values(), *self.times_around.values()):
             found.pop(kernel.name, None)
         self.run.say(f"{kernel.name}: WRONG, so it is not timed: {verdict.fault}")
-        if kernel.processor != "gpu" or may_hang(kernel) or kernel.missing() is not None:
+        if kernel.processor != "gpu" or may_hang(kernel) or missing_of(kernel) is not None:
             return
         broken = context_fault(self.index)
         if broken is None:

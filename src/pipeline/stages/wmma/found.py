@@ -11,7 +11,7 @@ from pipeline.kernels.cpu import ceilings
 from pipeline.kernels.gemm import Gemm
 from pipeline.kernels.on_card import card, card_index
 from pipeline.kernels.timing import Times, median_rate
-from pipeline.kernels.verify import Verdict
+from pipeline.kernels.verify import Verdict, missing_of, refusal_of
 from pipeline.machine.known_gpus import known
 from pipeline.runs.run import Run
 from pipeline.stages.cores_had import CoresHad
@@ -52,7 +52,7 @@ class Plan:
 
     def taken(self, kernel: Kernel) -> list[Gemm]:
         """The problems that a kernel does not refuse."""
-        return [gemm for gemm in self.problems if kernel.refusal(gemm) is None]
+        return [gemm for gemm in self.problems if refusal_of(kernel, gemm) is None]
 
     def problem(self, size: int) -> Gemm:
         """The product of matrices N × N, otherwise like the others."""
@@ -85,7 +85,7 @@ class Found:
         self.index, self.card = card_index(), None if gpu is None else gpu.name
         self.cores_had = CoresHad(plan.cores, pinned=False)  # before, between and after the times
         for kernel in plan.kernels:
-            refusal, missing = kernel.refusal(plan.problems[0]), kernel.missing()
+            refusal, missing = refusal_of(kernel, plan.problems[0]), missing_of(kernel)
             if missing and plan.any_dtype:
                 self.absent[kernel.name] = f"needs {missing}"
             elif missing or not plan.taken(kernel):

@@ -18,7 +18,7 @@ from pipeline.kernels.cpu import compiled
 from pipeline.kernels.gemm import DTYPES, Gemm, operands
 from pipeline.kernels.named import every, kernels_of
 from pipeline.kernels.on_card import asked, card, on_card
-from pipeline.kernels.verify import all_cases, is_ours, raised
+from pipeline.kernels.verify import all_cases, is_ours, missing_of, raised, refusal_of
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import gpu_free_bytes
 from pipeline.machine.free_memory import free_bytes
@@ -114,7 +114,7 @@ class Wmma(Stage):
         """`dtype`; without one fp16 where a GPU's kernel takes it, else fp32, else the first of the first kernel."""
         if self.dtype is not None:
             return self.dtype
-        if any(one.processor == "gpu" and "fp16" in one.dtypes and one.missing() is None for one in self.chosen):
+        if any(one.processor == "gpu" and "fp16" in one.dtypes and missing_of(one) is None for one in self.chosen):
             return "fp16"
         return "fp32" if any("fp32" in one.dtypes for one in self.chosen) else self.chosen[0].dtypes[0]
 
@@ -146,7 +146,7 @@ class Wmma(Stage):
     def times_gpu(self) -> bool:
         """Whether one of the kernels is timed on a GPU of this machine."""
         of_gpu = (one for one in self.chosen if one.processor == "gpu" and self.timed_dtype in one.dtypes)
-        return any(one.missing() is None for one in of_gpu)
+        return any(missing_of(one) is None for one in of_gpu)
 
     @property
     def timed_on(self) -> Literal["cpu", "gpu"]:
@@ -201,13 +201,13 @@ class Wmma(Stage):
             self._check_kernel(kernel)
         self._check_architectures()
         timed = self.timed_dtype
-        runs = [one for one in able if one.missing() is None or one.rehearses(timed)]
+        runs = [one for one in able if missing_of(one) is None or one.rehearses(timed)]
         if self.dtype is None:
             lacking = [one for one in self.chosen if timed not in one.dtypes]
-            runs += [one for one in lacking if one.missing() is None or one.rehearses(one.dtypes[0])]
+            runs += [one for one in lacking if missing_of(one) is None or one.rehearses(one.dtypes[0])]
         if not runs:
-            reasons = dict.fromkeys(f"needs {one.missing()}" for one in able) or dict.fromkeys(
-                f"{one.name} {one.refusal(self.problems[0])}" for one in self.chosen
+            reasons = dict.fromkeys(f"needs {missing_of(one)}" for one in able) or dict.fromkeys(
+                f"{one.name} {refusal_of(one, self.problems[0])}" for one in self.chosen
             )
             raise Impossible(f"stage=wmma: no kernel runs here: {'; '.join(reasons)}")
         free = free_bytes()
@@ -218,10 +218,10 @@ class Wmma(Stage):
                     f"stage.sizes=[{gemm.m},{gemm.n},{gemm.k}]: needs {in_bytes(need)} of memory for its operands and "
                     f"their check in float64, and {in_bytes(free)} are free; use smaller sizes"
                 )
-        self._check_card(sum(one.processor == "gpu" and one.missing() is None for one in able))
+        self._check_card(sum(one.processor == "gpu" and missing_of(one) is None for one in able))
         for gemm in self.around_problems:
-            if able and all(one.refusal(gemm) is not None for one in runs):
-                raise UserError(f"stage.around={self.around}: {runs[0].name} {runs[0].refusal(gemm)} ({gemm})")
+            if able and all(refusal_of(one, gemm) is not None for one in runs):
+                raise UserError(f"stage.around={self.around}: {runs[0].name} {refusal_of(runs[0], gemm)} ({gemm})")
         need = sum(needed_bytes(gemm, 2) for gemm in self.around_problems)  # all of them are timed in turns
         if need > free:
             raise UserError(
@@ -245,7 +245,7 @@ class Wmma(Stage):
                 )
 
     def _takes(self, kernel: Kernel) -> bool:
-        return any(kernel.refusal(gemm) is None for gemm in self.problems)
+        return any(refusal_of(kernel, gemm) is None for gemm in self.problems)
 
     def _check_architectures(self) -> None:
         from pipeline.kernels import nvrtc
@@ -277,10 +277,10 @@ class Wmma(Stage):
     def _check_kernel(self, kernel: Kernel) -> None:
         lacks = self.dtype is None and self.timed_dtype not in kernel.dtypes  # it is verified in another one
         for gemm in () if lacks else self.problems:
-            refusal = kernel.refusal(gemm)
+            refusal = refusal_of(kernel, gemm)
             if refusal:
                 raise Impossible(f"stage.kernels={kernel.name}: {refusal} ({gemm})")
-        missing = kernel.missing()
+        missing = missing_of(kernel)
         if missing and kernel.processor == "cpu":
             raise Impossible(f"stage.kernels={kernel.name}: needs {missing}")
 
@@ -308,11 +308,11 @@ class Wmma(Stage):
         """For a problem that it takes. Raises UserError where it raises anything."""
         dtype = self.plan(seed).checked_in(kernel) or self.timed_dtype
         every_case = (gemm for _, gemm, _, _ in all_cases(dtype))
-        small = next((gemm for gemm in (*every_case, *self.problems) if kernel.refusal(gemm) is None), None)
+        small = next((gemm for gemm in (*every_case, *self.problems) if refusal_of(kernel, gemm) is None), None)
         if small is None:
             return
         try:
-            if kernel.missing() is None:
+            if missing_of(kernel) is None:
                 kernel.prepare(operands(small, seed), self.cores)
             else:
                 kernel.rehearse(operands(small, seed))
