@@ -59,6 +59,8 @@ def test_without_a_compiler_linux_says_what_others_had(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("cores", "pinned", "watched", "left"),
     [
+        (8, False, [4, 5, 6, 7], 0.75),
+        (8, True, [4, 5, 6, 7], 0.75),
         (2, True, [4, 5], 0.75),
         (2, False, [4, 5, 6, 7], 1.0),
         (4, True, [4, 5, 6, 7], 0.75),
@@ -68,7 +70,8 @@ def test_without_a_compiler_linux_says_what_others_had(monkeypatch: pytest.Monke
 def test_it_is_the_cores_of_what_is_measured_that_are_watched(
     cores: int, pinned: bool, watched: list[int], left: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One core of two was said to be half taken by whoever had the other; of 64, another job on ours was lost."""
+    """One core of two was said to be half taken by whoever had the other; of 64, another job on ours was lost; threads
+    beyond the cores were said to be others'."""
     monkeypatch.setattr(cores_had, "missing_compiler", lambda: "a C++ compiler")
     monkeypatch.setattr(cores_had, "allowed_cores", lambda: [4, 5, 6, 7])
     monkeypatch.setattr(Others, "share", lambda others: 0.25 if list(others.cores) == watched else None)

@@ -34,6 +34,7 @@ from pipeline.runs.receipt import software
 from pipeline.runs.result import read_result
 from pipeline.spec import build_as
 from pipeline.stages.wmma import figures, tables
+from pipeline.stages.wmma import found as found_module
 from pipeline.stages.wmma.bench import Bench
 from pipeline.stages.wmma.padding import STEPS, Around, metrics, next_multiple
 from pipeline.stages.wmma.padding import tables as shown
@@ -229,6 +230,15 @@ def test_on_a_busy_machine_no_share_is_the_headline() -> None:
         in dict(tables.summary(busy))["fastest beside numpy"]
     )
     assert "they left 33% of 2 cores" in str(busy.others)
+
+
+def test_more_threads_than_cores_are_said_and_are_no_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = {"numpy": (8.0, 8.0, 8.0)}
+    monkeypatch.setattr(found_module, "allowed_cores", lambda: [0, 1])
+    assert seen(samples, 1.0).crowded is None
+    monkeypatch.setattr(found_module, "allowed_cores", lambda: [5])
+    said = "stage.threads=2: more than the 1 core that this process may use; they take turns"
+    assert seen(samples, 1.0).crowded == said
 
 
 @pytest.mark.usefixtures("free_blas")

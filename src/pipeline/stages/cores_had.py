@@ -16,12 +16,13 @@ class CoresHad:
     counts of what others had meanwhile: a probe alone does not see who came and went.
 
     `pinned`: what is measured runs on the first of our cores, as own_process.on_cores has it; else on any of them,
-    where what others have of some leaves room on the rest. `shares`: each answer. The probe needs a compiler, and
-    counts half a second; empty where neither could say.
+    where what others have of some leaves room on the rest. `shares`: each answer, of no more cores than there are,
+    however many threads share them. The probe needs a compiler, and counts half a second; empty where neither could
+    say.
     """
 
     def __init__(self, cores: int, *, pinned: bool) -> None:
-        self.cores, self.shares = cores, list[float]()
+        self.cores, self.shares = min(cores, len(allowed_cores())), list[float]()
         self.watched = allowed_cores()[:cores] if pinned else allowed_cores()
 
     @contextmanager

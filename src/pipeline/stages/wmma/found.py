@@ -13,6 +13,7 @@ from pipeline.kernels.on_card import card, card_index
 from pipeline.kernels.timing import Times, median_rate
 from pipeline.kernels.verify import Verdict, missing_of, refusal_of
 from pipeline.machine.known_gpus import known
+from pipeline.machine.others import allowed_cores
 from pipeline.runs.run import Run
 from pipeline.stages.cores_had import CoresHad
 
@@ -125,6 +126,15 @@ class Found:
     def others(self) -> str | None:
         """That other processes are at work, in words; None where none were seen."""
         return self.cores_had.note()
+
+    @property
+    def crowded(self) -> str | None:
+        """That threads take turns on the cores, in words; None where each has one."""
+        there = len(allowed_cores())
+        if self.plan.cores <= there:
+            return None
+        cores = f"{there} core{'s' * (there > 1)}"
+        return f"stage.threads={self.plan.cores}: more than the {cores} that this process may use; they take turns"
 
     @property
     def slowed_yardstick(self) -> str | None:

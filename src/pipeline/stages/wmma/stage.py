@@ -345,7 +345,7 @@ class Wmma(Stage):
             bench.measure_ceilings()
             bench.rehearse()
             around = padding.measured(bench, self.around) if self.around else None
-            for doubt in filter(None, (bench.others, bench.slowed_yardstick)):
+            for doubt in filter(None, (bench.crowded, bench.others, bench.slowed_yardstick)):
                 run.note(doubt)
             found = {"kernels": bench.facts, "cores_had": bench.cores_had.shares}
             if bench.card_ceilings:
