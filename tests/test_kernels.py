@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.contracts.kernels import WARNINGS, Kernel, Launch
-from pipeline.errors import RunError, UserError
+from pipeline.errors import RunError, UserError, cut
 from pipeline.kernels import named
 from pipeline.kernels.check import check
 from pipeline.kernels.cpu import ceilings, compiled, openmp
@@ -233,8 +233,41 @@ def test_words_name_kernels_and_a_wrong_one_is_refused() -> None:
     assert [kernel.name for kernel in CPU if kernel.yardstick and "fp32" in kernel.dtypes] == ["numpy"]
     with pytest.raises(UserError, match=r"stage.kernels=nump: no such choice \(did you mean numpy\?\); choose from"):
         named.kernels_of(("nump",))
-    with pytest.raises(UserError, match="numpy is named twice"):
+    with pytest.raises(UserError, match=r"^stage.kernels=\[numpy,numpy\]: numpy is named twice; leave one out$"):
         named.kernels_of(("numpy", "numpy"))
+
+
+def test_two_files_of_one_stem_are_named(tmp_path: Path) -> None:
+    files = [str(tmp_path / folder / "omp.cpp") for folder in ("my", "my2")]
+    for file in files:
+        Path(file).parent.mkdir()
+        Path(file).write_text(TEAM)
+    one, other = files
+    for last in (other, {"_target_": "pipeline.kernels.cpu.of_file.Source", "file": other}, Source(file=other)):
+        with pytest.raises(UserError) as error:
+            named.kernels_of((one, "numpy", last))
+        assert str(error.value) == (
+            f"stage.kernels=[{one},numpy,{other}]: {one} and {other} are both called omp: a kernel is called by its "
+            "file's stem, its class or its word; rename one"
+        )
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("f.cxx", "files of kernels end in .cpp, .cc or .cu; rename it"),
+        ("f.CPP", "files of kernels end in .cpp, .cc or .cu; rename it"),
+        ("f", "files of kernels end in .cpp, .cc or .cu; rename it"),
+        ("f.py", "of a kernel in Python name the class, as f.Fast"),
+        ("none.cxx", "no such file"),
+    ],
+)
+def test_a_file_of_another_ending_is_refused_as_a_file(file: str, said: str, tmp_path: Path) -> None:
+    for name in ("f.cxx", "f.CPP", "f", "f.py"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(UserError) as error:
+        named.kernels_of((str(tmp_path / file),))
+    assert str(error.value) == f"stage.kernels={cut(tmp_path / file)}: {said}"
 
 
 def test_a_source_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

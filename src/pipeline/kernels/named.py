@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,30 @@ def kernels_of(value: object) -> object:
     if not isinstance(value, tuple | list):
         return value
     found = tuple(map(_kernel, value))
-    names = [kernel.name for kernel in found]
-    for name in names:
-        if names.count(name) > 1:
-            raise UserError(f"{KEY}=[{','.join(names)}]: {name} is named twice")
+    _check_names([kernel.name for kernel in found], list(map(_given, value)))
     return found
+
+
+def _check_names(names: Sequence[str], given: Sequence[str]) -> None:
+    """Refuse two of one name, which is that of a row and of metrics."""
+    for number, name in enumerate(names):
+        first = names.index(name)
+        if first == number:
+            continue
+        one, other = given[first], given[number]
+        if one == other:
+            raise UserError(f"{KEY}=[{','.join(given)}]: {one} is named twice; leave one out")
+        raise UserError(
+            f"{KEY}=[{','.join(given)}]: {one} and {other} are both called {name}: a kernel is called by its file's "
+            "stem, its class or its word; rename one"
+        )
+
+
+def _given(value: object) -> str:
+    """What the user has named it by."""
+    if isinstance(value, Mapping):
+        return str(value.get("file") or value.get("_target_"))
+    return str(getattr(value, "file", value.name)) if isinstance(value, Kernel) else str(value)
 
 
 def with_own(config: dict[str, Any]) -> dict[str, Any]:
@@ -99,6 +118,8 @@ def _node(word: str) -> Mapping[str, object]:
         if not Path(word).is_file():
             raise UserError(f"{KEY}={word}: no such file")
         return {"_target_": of_file, "file": word}
+    if "/" in word or ("." in word and Path(word).is_file()):
+        raise UserError(f"{KEY}={cut(word)}: {_no_kernel(Path(word))}")
     if "." in word:
         return {"_target_": word}
     own = _own(word)
@@ -109,6 +130,16 @@ def _node(word: str) -> Mapping[str, object]:
         own_words = [file.stem for folder in _folders() for file in (folder / "kernel").glob("*.yaml")]
         raise bad_choice(KEY, word, [*words(), *own_words])
     return {"_target_": f"{cls.__module__}.{cls.__name__}"}
+
+
+def _no_kernel(file: Path) -> str:
+    """Why a file that is named is none."""
+    if not file.exists():
+        return "no such file"
+    if file.suffix == ".py":
+        return f"of a kernel in Python name the class, as {file.stem}.Fast"
+    *most, last = FILES
+    return f"files of kernels end in {', '.join(most)} or {last}; rename it"
 
 
 def _folders() -> list[Path]:
