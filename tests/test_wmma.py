@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,10 +25,11 @@ from in_backend import experiment
 from pipeline.errors import Impossible, UserError
 from pipeline.kernels.cpu.ceilings import Ceilings
 from pipeline.kernels.cpu.cpu_naive import CpuNaive
+from pipeline.kernels.cpu.numpy import Numpy
 from pipeline.kernels.cuda.naive import Naive
 from pipeline.kernels.gemm import Gemm, operands, with_margins
 from pipeline.kernels.timing import Times
-from pipeline.kernels.verify import Verdict
+from pipeline.kernels.verify import Verdict, verify
 from pipeline.machine.device import Device, Place, gpus
 from pipeline.report.canvas import canvas, log_labels
 from pipeline.runs.code.code_hash import hash_of
@@ -38,6 +41,7 @@ from pipeline.stages.wmma import found as found_module
 from pipeline.stages.wmma.bench import Bench
 from pipeline.stages.wmma.padding import STEPS, Around, metrics, next_multiple
 from pipeline.stages.wmma.padding import tables as shown
+from pipeline.stages.wmma.scales import LEAST, check_scales
 from pipeline.stages.wmma.stage import Wmma
 
 HERE = Path(__file__).parent
@@ -358,6 +362,55 @@ def test_settings_that_make_no_sense_are_refused(said: str, fields: dict[str, An
     with pytest.raises(UserError) as error:
         build_as(Wmma, fields, "stage")
     assert str(error.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"alpha": 1e38}, "alpha=1e+38: D would leave the range of float32; choose up to 1.66e+35 with K=1024"),
+        ({"alpha": -1e38}, "alpha=-1e+38: D would leave the range of float32; choose up to 1.66e+35 with K=1024"),
+        ({"alpha": 1e-44}, "alpha=1e-44: D would be below the normal numbers of float32; choose 0, or 1e-23 and more"),
+        (
+            {"alpha": 1e37, "sizes": (1,)},
+            "alpha=1e+37: D would leave the range of float32; choose up to 1.32e+36 with K=128",
+        ),
+        ({"beta": 2e9, "dtype": "int8"}, "beta=2e+09: D would leave the range of int32; choose up to 8.38e+06"),
+        ({"beta": 1e-44}, "beta=1e-44: D would be below the normal numbers of float32; choose 0, or 1e-23 and more"),
+        (
+            {"alpha": 2e9, "dtype": "int8"},
+            "alpha=2e+09: D would leave the range of int32; choose up to 767 with K=1024",
+        ),
+    ],
+)
+def test_scales_beyond_the_range_of_d_are_refused(fields: dict[str, Any], said: str) -> None:
+    """Every kernel was called wrong, and the setting was."""
+    with pytest.raises(UserError) as error:
+        build_as(Wmma, {"kernels": ("numpy", "naive"), "sizes": (256, 1024)} | fields, "stage").check(NOTHING)
+    assert str(error.value) == f"stage.{said}"
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(LEAST, 0.0), (1.66e35, 1.7e38), (0.0, LEAST)])
+@pytest.mark.parametrize("k", [1, 1024])
+def test_scales_within_the_range_are_right(alpha: float, beta: float, k: int) -> None:
+    """At the bounds themselves, by NumPy's product and a plain loop."""
+    gemm = Gemm(m=96, n=96, k=k, alpha=alpha, beta=beta)
+    check_scales([gemm])
+    for kernel in (Numpy(), CpuNaive()):
+        found = verify(kernel, [("sizes", gemm, "uniform", False)], partial(kernel.prepare, threads=1), seed=0)
+        assert found.fault is None
+
+
+@pytest.mark.parametrize("k", [1, 64, 1024, 200_000])
+def test_whole_scales_within_the_range_are_right(k: int) -> None:
+    """At the bound, which grows with the root of K alone."""
+    gemm = Gemm(m=16, n=16, k=k, dtype="int8", beta=8e6)
+    bound = 2**30 / (8 * 128**2 / 3 * k**0.5)
+    largest = replace(gemm, alpha=float(int(bound * 0.99)))
+    check_scales([largest])
+    found = verify(CpuNaive(), [("sizes", largest, "uniform", False)], partial(CpuNaive().prepare, threads=1), seed=0)
+    assert found.fault is None
+    with pytest.raises(UserError, match=r"^stage\.alpha="):
+        check_scales([replace(gemm, alpha=float(math.ceil(bound)))])
 
 
 def test_what_this_machine_or_a_kernel_cannot_do_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

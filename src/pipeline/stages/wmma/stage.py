@@ -30,8 +30,9 @@ from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import group_of, spec
 from pipeline.stages.wmma import tables
-from pipeline.stages.wmma.bench import Bench
+from pipeline.stages.wmma.bench import TRIAL, Bench
 from pipeline.stages.wmma.found import Plan
+from pipeline.stages.wmma.scales import check_scales
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -196,6 +197,8 @@ class Wmma(Stage):
 
     def _check(self) -> None:
         check_threads("stage.threads", self.threads)
+        trial = replace(self.problems[0], k=TRIAL)  # which is verified too
+        check_scales((*self.problems, *self.around_problems, trial))
         able = [kernel for kernel in self.chosen if self._takes(kernel)]
         for kernel in self.kernels or ():
             self._check_kernel(kernel)
