@@ -211,6 +211,10 @@ class Wrong(Model):
             def call(self, x: Any) -> Any:
                 return x, x
 
+        if self.how in ("kernels", "activity"):
+            by = f"{'kernel' if self.how == 'kernels' else 'activity'}_regularizer"
+            regularized = keras.layers.Dense(10, name="last", **{by: keras.regularizers.L2(0.1)})
+            return keras.Sequential([keras.Input(shapes.x), keras.layers.Flatten(), regularized])
         if self.how in ("compiled", "frozen"):
             model = keras.Sequential([keras.Input(shapes.x), keras.layers.Flatten(), keras.layers.Dense(10)])
             if self.how == "compiled":

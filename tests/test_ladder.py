@@ -218,6 +218,12 @@ def test_a_ladder_with_a_mistake_writes_nothing(tmp_path: Path) -> None:
     assert refused(tmp_path, *ladder, "+stage.rungs.more='output_dir=x'").endswith(
         "output_dir: this key is shared by the stage and all of its cells; set it for the stage"
     )
+    assert refused(tmp_path, *ladder, '+stage.rungs.more="loader=memory \'a"').endswith(
+        "loader=memory 'a: not overrides as on the command line (No closing quotation)"
+    )
+    assert refused(tmp_path, *ladder, "stage.rungs={}") == (
+        "stage.rungs={}: an empty mapping changes nothing; ~stage.rungs.NAME takes an entry out"
+    )
     assert refused(tmp_path, *ladder, "+stage.source_s.ampp=3").startswith(
         "stage.source_s=ampp: no such choice (did you mean amp?)"
     )

@@ -227,6 +227,10 @@ def test_tables_show_the_spread_and_leave_open_what_did_not_run() -> None:
         (("model=gru",), "model: set for every cell by stage.models"),
         (("+stage.models.wide='model=gru model.width=0'",), "model.width=0: should be greater than 0 (cell 46: "),
         pytest.param(("+stage.models.wide='model=gur'",), "stage.models.wide='model=gur'", marks=pytest.mark.wide),
+        (
+            ("stage.models.gru='model=gru dataset.symbols=2'",),
+            "stage.models.gru: dataset.symbols=2: all models have the same data; set it for the stage",
+        ),
         (("dataset=moby_dick",), "its task is LanguageModelling, not Recall"),
     ],
 )

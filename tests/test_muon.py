@@ -21,6 +21,7 @@ from pipeline.errors import UserError
 from pipeline.optimizers.muon import Muon
 from pipeline.optimizers.orthogonal import ADAM, MATRIX, orthogonal
 from pipeline.runs.json_files import read_json
+from pipeline.runs.result import read_result
 
 
 def of_norm_one(x: np.ndarray) -> np.ndarray:
@@ -80,6 +81,27 @@ def test_a_kernel_of_inputs_first_moves_as_its_transpose() -> None:
     first.grad, second.grad = gradient, gradient.T.contiguous()
     optimizer.step()
     torch.testing.assert_close(first.detach().T, second.detach(), rtol=0, atol=1e-12)
+
+
+def test_outputs_of_a_frozen_kernel(tmp_path: Path) -> None:
+    """The last kernel that was trained counted as the outputs', where it was as wide as the vocabulary."""
+    words = ("stage=transformer", "dataset=python_docs", "dataset.context=16", "training.steps=2", "tracking=none")
+    quick = ("schedule.warm_up=1", "stage.baselines=false", "stage.attention=false", "optimizer=muon")
+    model = ("model.layers=1", "model.heads=2", "model.width=256", "dataset.tokens=bytes", "training.batch_size=2")
+    first = done(tmp_path, *words, *quick, *model)
+    run = done(tmp_path, *words, *quick, *model, f"model.start={first.name}", "model.freeze=[logits]")
+    updates = read_json(run / "receipt.json")["updates"]
+    assert "blocks.0.mlp.outer.kernel" in updates[MATRIX]
+    assert not any("logits" in name for names in updates.values() for name in names)
+
+
+def test_a_net_without_a_matrix_says_so(tmp_path: Path) -> None:
+    run = done(tmp_path, "dataset=digits", "model=linear", "optimizer=muon", "training.epochs=1", "tracking=none")
+    result = read_result(run)
+    assert result is not None
+    assert (
+        f"optimizer=muon: every weight has its update {ADAM}; settings of its other one have no effect" in result.notes
+    )
 
 
 @pytest.mark.wide

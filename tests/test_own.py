@@ -124,6 +124,13 @@ WRONG = {
     "or train others beside them (model.adapters.rank)",
     ("jax", "compiled"): "model: sequential is compiled, and this stage uses the loss and the optimizer of the config; "
     "give it uncompiled, or use stage=keras",
+    (
+        "jax",
+        "kernels",
+    ): "model: sequential adds losses, and this stage trains by the loss of the config alone; take its "
+    "regularizers out (optimizer=adamw has weight decay), or use stage=keras",
+    ("jax", "activity"): "model: sequential adds losses (last), and this stage trains by the loss of the config alone; "
+    "take its regularizers out (optimizer=adamw has weight decay), or use stage=keras",
     ("jax", "pair"): "model: gives a tuple; give one tensor",
     ("jax", "none"): "model: keras() gives a NoneType; give a keras.Model",
 }

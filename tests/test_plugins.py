@@ -209,6 +209,9 @@ def test_choices_that_begin_from_each_other(tmp_path: Path) -> None:
     assert refused(tmp_path, *words, "model=one").endswith(ends)
     assert f"{ends} (cell 1: model=one)" in pipeline(tmp_path, *words, "-m", "model=one,mlp").stderr
     assert pipeline(tmp_path, *words[:2], "--help", "model=one").stdout.count("defaults: ") == 2
+    for text in (b"defaults:\n", b"[1, 2]\n", b"a: [\n", b"\xff\n"):
+        (tmp_path / "conf/model/two.yaml").write_bytes(text)
+        assert pipeline(tmp_path, *words[:2], "--help", "model=one").returncode == 0
 
 
 @pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.wide)])

@@ -44,6 +44,7 @@ from pipeline.profilers.memory import Memory
 from pipeline.profilers.nsys import Nsys, command, options, under_nsys
 from pipeline.profilers.torch import Torch
 from pipeline.runs.json_files import read_json
+from pipeline.runs.result import read_result
 
 BACKENDS = TWO_THEN_WIDE
 # Dropout, so that a profiler that draws a random number is found out; 40 steps an epoch, the last of them smaller.
@@ -302,6 +303,17 @@ def test_a_window_that_training_does_not_have(tmp_path: Path) -> None:
     assert status(run).state == "FAILED"
     assert not (run / "artifacts/profile").exists()
     assert contents(run)  # the run says why
+
+
+def test_a_window_that_training_does_not_reach_is_said(tmp_path: Path) -> None:
+    run = done(tmp_path, *SMALL, "profiler=memory", "profiler.skip=60", "training.max_time=0.00001")
+    result = read_result(run)
+    assert result is not None
+    assert any(
+        note.startswith("profiler=memory: nothing was profiled; the training ended after ")
+        and note.endswith(" steps, and 61 to 65 were asked for")
+        for note in result.notes
+    )
 
 
 def test_a_window_lies_within_an_epoch() -> None:

@@ -49,6 +49,8 @@ def test_prompts_that_the_model_could_not_go_on_with_are_refused(tmp_path: Path)
     assert said.startswith("stage.samples.prompt='\u4e16': the character")
     said = refused(tmp_path, *SMALL, f"stage.samples.prompt={'a' * 33}")
     assert "has 33 tokens, and the model was trained on sequences of 32; give a shorter one" in said
+    said = refused(tmp_path, *SMALL, *SAMPLED, "stage.samples.temperature=0", "stage.samples.seed=4")
+    assert said == "stage.samples.seed with stage.samples.temperature=0: nothing is drawn at random"
     said = refused(tmp_path, *SMALL, "stage.samples.tokens=5")
     assert said == "stage.samples.tokens: without stage.samples.prompt no samples are written; give a text there"
     said = refused(tmp_path, *SMALL, "stage.samples.tokens=0")

@@ -75,6 +75,12 @@ def test_a_training_of_one_step_has_the_full_rate(kind: type[Cosine]) -> None:
     assert factors(kind(), 1) == [1.0]
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_one_cycle_of_too_few_steps_has_the_full_rate(steps: int) -> None:
+    """Its last step had 0.000004 of the rate, and the first 0.04."""
+    assert factors(OneCycle(), steps) == [1.0] * steps
+
+
 @given(st.floats(0.05, 0.95), st.integers(3, 200))
 def test_one_cycle_has_one_peak(rising: float, steps: int) -> None:
     schedule = OneCycle(rising=rising)

@@ -104,6 +104,9 @@ MISTAKES = {
         "optimizer.decay=matrices: nothing decays with optimizer.weight_decay=0; set optimizer.weight_decay=0.01, or "
         "leave it out"
     ),
+    "loss.class_weights=[0,0]": (
+        "loss.class_weights=[0.0, 0.0]: nothing counts, so that nothing would be trained; give a weight above 0"
+    ),
     "loss.class_weights=[1,2,3]": "loss.class_weights: 3 weights; the data have 10 classes",
 }
 

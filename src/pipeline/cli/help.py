@@ -98,10 +98,14 @@ def _about(group: str, name: str, folders: Sequence[Path], within: tuple[str, ..
         return []
     import yaml  # the other pages need it not
 
-    text = path.read_text(encoding="utf-8").rstrip()
+    text = path.read_text(encoding="utf-8", errors="replace").rstrip()
     key = "<group>.<key>" if "# @package _global_" in text else f"{group.replace('/', '.')}.<key>"
-    begins = yaml.safe_load(text) or {}
-    before = [one for one in begins.get("defaults", ()) if isinstance(one, str) and one != "_self_"]
+    try:
+        begins = yaml.safe_load(text)
+    except yaml.YAMLError:  # whoever chooses it is refused it when the config is composed
+        begins = None
+    defaults = begins.get("defaults") if isinstance(begins, dict) else None
+    before = [one for one in defaults or () if isinstance(one, str) and one != "_self_"]
     within = (*within, name)
     inherited = [more for one in before if one not in within for more in _about(group, one, folders, within)]
     return [f"{group}={name}, in {path}; a key is set by {key}=<value>\n\n{text}", *inherited]

@@ -99,6 +99,8 @@ def _check_word(override: Override, text: str, groups: Collection[str]) -> None:
         raise UserError(f"{cut(key)}: no such key")
     if override.is_delete() and key.count(".") < 2:  # else an entry of a mapping, such as stage.rungs.NAME
         raise UserError(f"{text}: takes out what every experiment has; give it a value instead")
+    if not override.is_sweep_override() and not override.is_add() and override.value() == {}:
+        raise UserError(f"{text}: an empty mapping changes nothing; ~{cut(key)}.NAME takes an entry out")
     group = key in groups or key == "experiment" or "/" in key
     if group and (override.is_add() or override.is_force_add()) and override.package is None:
         raise UserError(f"{text}: adds to a group that has its choice; write {cut(key)}=<choice>")

@@ -86,6 +86,12 @@ def _was_terminal(descriptor: int) -> bool:
     return stat.S_ISCHR(os.fstat(descriptor).st_mode)
 
 
+def leave_the_notebook() -> None:
+    """Forget where a notebook has its own processes draw: in another environment matplotlib would refuse the name."""
+    if os.environ.get("MPLBACKEND", "").startswith("module://"):
+        del os.environ["MPLBACKEND"]
+
+
 def forgive(stream: TextIO) -> None:
     """Let a stream write ? for what its encoding lacks (a terminal of ASCII), where Python would raise."""
     if isinstance(stream, io.TextIOWrapper):

@@ -109,9 +109,9 @@ class Optimizer(Part):
         """Numbers kept per weight beside the weight and its gradient, for the estimate of memory."""
 
     def kinds(self, shapes: Mapping[str, tuple[int, ...]], outputs: int | None) -> dict[str, str]:
-        """The kind of update of each trained weight: by their common names (pipeline.models.weights) in the order of
-        the layers. `outputs`: how many numbers the last axis of the model's output has; None where no kernel makes
-        them. Raises UserError."""
+        """The kind of update of each weight, by their common names (pipeline.models.weights) in the layers' order;
+        of frozen ones too, since one of them may make the outputs. `outputs`: how many numbers the last axis of
+        the model's output has; None where no kernel makes them. Raises UserError."""
         raise NotImplementedError
 
     def torch(self, parameters: Iterable[object]) -> object:

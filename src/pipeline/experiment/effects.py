@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError
 from pipeline.experiment.training import Training
-from pipeline.spec import group_of
+from pipeline.spec import choice, group_of
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -46,6 +46,9 @@ def of_settings(experiment: Experiment, keys: Sequence[str]) -> list[str]:
     """What to say of settings that nothing reads; `keys`: those that the user has set."""
     training = experiment.training
     notes = [one.why for one in _unread(experiment, keys)]
+    changed = "augmentation" in map(group_of, keys) and choice(experiment.augmentation) != "none"
+    if changed and not experiment.augmentation.active:
+        notes.append(f"augmentation={choice(experiment.augmentation)}: changes nothing as it is set")
     if training.steps is not None and "training.epochs" in keys:
         notes.append(f"training.epochs={training.epochs}: training.steps={training.steps} replaces it")
     return notes

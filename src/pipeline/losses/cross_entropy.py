@@ -31,6 +31,13 @@ class CrossEntropy(Loss):
     masks: ClassVar[bool] = True
     takes: ClassVar[Targets | None] = "classes"
 
+    def __post_init__(self) -> None:
+        if self.class_weights is not None and not any(self.class_weights):
+            raise UserError(
+                f"loss.class_weights={list(self.class_weights)}: nothing counts, so that nothing would be trained; "
+                "give a weight above 0"
+            )
+
     @property
     def asks_the_data(self) -> bool:
         """Whether there is a number for each class."""

@@ -111,6 +111,12 @@ class Session:
                 self.tool.stop()
             if self.done:
                 self._write_window()
+            elif self.window:
+                first, last = self.window.start + 1, self.window.stop
+                self.run.note(
+                    f"profiler={self.name}: nothing was profiled; the training ended after {self.step:,} "
+                    f"{self.counts}, and {first:,} to {last:,} were asked for"
+                )
         finally:
             self.tool.close()
 

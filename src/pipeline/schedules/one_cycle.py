@@ -13,13 +13,18 @@ from pipeline.spec import spec
 
 @spec
 class OneCycle(Schedule):
-    """`rising`: the share of the steps before the full rate. `first`, `final`: shares of the rate at the ends."""
+    """`rising`: the share of the steps before the full rate. `first`, `final`: shares of the rate at the ends.
+
+    A training of one or two steps has the full rate.
+    """
 
     rising: Annotated[float, Field(gt=0, lt=1)] = 0.3
     first: Annotated[float, Field(ge=0, le=1)] = 0.04
     final: Annotated[float, Field(ge=0, le=1)] = 4e-6
 
     def factor(self, step: int, steps: int) -> float:
+        if steps < 3:  # too few to rise and fall
+            return 1.0
         peak = max(self.rising * (steps - 1), 1e-9)
         if step <= peak:
             return _between(self.first, 1.0, step / peak)

@@ -72,12 +72,19 @@ def variant(
     config = above.config if above else {**experiment.config, "stage": {"_target_": target}}
     config, keys = {**config, "name": _name(experiment, swept)}, list(above.keys) if above else []
     for text in overrides:
-        config, found = overridden(config, shlex.split(text))
+        config, found = overridden(config, _words(text))
         keys += found
     for key in keys:
         if group_of(key) in ("stage", *NOT_DECIDING):
             raise UserError(f"{key}: this key is shared by the stage and all of its cells; set it for the stage")
     return Variant(swept, config, keys)
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"{text}: not overrides as on the command line ({error})") from error
 
 
 def refuse_overruled(keys: Sequence[str], set_anew: Sequence[str], where: str) -> None:

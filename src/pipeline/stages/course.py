@@ -29,6 +29,7 @@ from pipeline.runs.fit import Fit, Observation, not_finite
 from pipeline.runs.result import Metric, Result, values
 from pipeline.runs.resume import identity, resumptions
 from pipeline.runs.saved import card_sha256
+from pipeline.spec import choice
 from pipeline.stages import training_table
 from pipeline.stages.beside import beside, joined
 from pipeline.stages.data_checks import check_data
@@ -36,7 +37,7 @@ from pipeline.stages.measuring import measure
 from pipeline.stages.rates import median_rate, rate_metrics, timings
 from pipeline.stages.seen_before import said_of_seen
 from pipeline.stages.shapes import said_of_layout
-from pipeline.stages.start import card_of, said_of_held_out, said_of_inputs, said_of_settings
+from pipeline.stages.start import card_of, said_of_held_out, said_of_inputs, said_of_positions, said_of_settings
 from pipeline.tasks import Task
 
 if TYPE_CHECKING:
@@ -75,6 +76,11 @@ def train(
     of_others = None if experiment.device.processes > 1 else others.share()  # a launcher's are none of our children
     check_weights(experiment, fit)
     receipt |= of_updates(experiment, fit, data.task)
+    if len(updates := receipt.get("updates", {})) == 1:
+        run.note(
+            f"optimizer={choice(experiment.optimizer)}: every weight has its update {next(iter(updates))}; settings of "
+            "its other one have no effect"
+        )
     fit = merged(fit, run)
     run.last_epoch = of_kept(fit, run.last_epoch, data.task)
     validated = data.task.validated(experiment.loss, values(run.last_epoch), data.validation.y)
@@ -159,6 +165,7 @@ def said_of_start(experiment: Experiment, data: Data, receipt: Mapping[str, Any]
     return (
         said_of_held_out(start, receipt, experiment.config),
         said_of_settings(start, experiment.config["model"]),
+        said_of_positions(start, experiment.config),
         said_of_inputs(card_of(start), data.normalisation, experiment.inputs.normalise),
     )
 
@@ -170,8 +177,8 @@ def of_updates(experiment: Experiment, fit: Fit, task: Task) -> dict[str, Any]:
     if experiment.starting.freeze:
         found["parameters_frozen"] = sum(prod(shapes[name]) for name in fit.start.frozen if name in shapes)
     if experiment.optimizer.several:
-        trained = {name: shape for name, shape in shapes.items() if name not in fit.start.frozen}
-        kinds = experiment.kinds_of_update(trained, task.shapes.outputs[-1])
+        every = experiment.kinds_of_update(shapes, task.shapes.outputs[-1])
+        kinds = {name: kind for name, kind in every.items() if name not in fit.start.frozen}
         found["updates"] = {
             kind: [name for name in kinds if kinds[name] == kind] for kind in dict.fromkeys(kinds.values())
         }

@@ -61,6 +61,20 @@ def said_of_settings(start: Path, model: Mapping[str, Any]) -> str | None:
     return f"model.start: that model was trained with {then}; this one has {now}"
 
 
+def said_of_positions(start: Path, config: Mapping[str, Any]) -> str | None:
+    """Where positions are shares of a context that was another one then. `config`: this run's."""
+    if config["model"].get("positions") != "linear" or len(start.parents) < 3:
+        return None
+    then = (read_config(start.parents[2]).get("dataset") or {}).get("context")
+    now = config["dataset"].get("context")
+    if then in (None, now):
+        return None
+    return (
+        f"model.start: that model was trained with dataset.context={then}, this run has {now}: with "
+        "model.positions=linear, which are shares of it, its weights compute something else"
+    )
+
+
 def said_of_held_out(start: Path, receipt: Mapping[str, Any], config: Mapping[str, Any]) -> str | None:
     """Where the saved model was trained on another division of the same data: it may have seen this validation.
 

@@ -72,13 +72,23 @@ class Transformer(Train):
     samples: Annotated[Samples, BeforeValidator(_samples)] = Field(default_factory=Samples)
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
-        """Refuse settings of samples where none are written, and maps of another model than gpt."""
+        """Refuse settings of samples that nothing reads, and what other models or texts would not have."""
+        from pipeline.datasets.corpus import Corpus
+
         super().check_keys(experiment, keys)
         if "stage.attention" in keys and self.attention and not isinstance(experiment.model, Gpt):
             raise UserError(
                 f"stage.attention=true with model={choice(experiment.model)}: maps are drawn of model=gpt alone; "
                 "leave it out"
             )
+        for name in ("baselines", "attention"):
+            if f"stage.{name}" in keys and getattr(self, name) and not isinstance(experiment.dataset, Corpus):
+                raise UserError(
+                    f"stage.{name}=true with dataset={choice(experiment.dataset)}: of the texts of this package alone; "
+                    "leave it out"
+                )
+        if "stage.samples.seed" in keys and not self.samples.temperature:
+            raise UserError("stage.samples.seed with stage.samples.temperature=0: nothing is drawn at random")
         for key in keys:
             if key.startswith("stage.samples.") and key != "stage.samples.prompt" and not self.samples.prompts:
                 raise UserError(f"{key}: without stage.samples.prompt no samples are written; give a text there")

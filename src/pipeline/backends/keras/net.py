@@ -39,6 +39,7 @@ def made(model: Model, shapes: Shapes) -> Any:
             net = keras.Sequential([keras.Input(shapes.x), moved, net])
         if not net.built:  # a subclass of keras.Model that has not seen an input
             _tried(net, model, shapes)
+    _check_losses(net)
     if hasattr(net, "output_shape"):  # a subclass of keras.Model need not know its own
         _check_shape(net.output_shape, shapes)
     return net
@@ -72,6 +73,17 @@ def _check_kind(net: Any) -> None:
         raise UserError(
             f"model: {net.name} is compiled, and this stage uses the loss and the optimizer of the config; "
             "give it uncompiled, or use stage=keras"
+        )
+
+
+def _check_losses(net: Any) -> None:
+    """Refuse what would be added to the loss, such as regularizers: the loss is the config's."""
+    adding = [layer.name for layer in net._flatten_layers() if getattr(layer, "activity_regularizer", None) is not None]
+    if adding or net.losses:
+        what = f" ({', '.join(adding)})" if adding else ""
+        raise UserError(
+            f"model: {net.name} adds losses{what}, and this stage trains by the loss of the config alone; take its "
+            "regularizers out (optimizer=adamw has weight decay), or use stage=keras"
         )
 
 

@@ -183,8 +183,9 @@ def groups(net: torch.nn.Module, experiment: Experiment, lowering: Lowering, tas
 
 def _by_kind(net: torch.nn.Module, experiment: Experiment, lowering: Lowering, task: Task) -> list[dict[str, Any]]:
     """A layer with a dtype that is not the precision's has its products in it too."""
-    trained = [row for row in weights.parameters_torch(net) if row[1].requires_grad]
-    kinds = experiment.kinds_of_update({name: shape for name, _, shape in trained}, task.shapes.outputs[-1])
+    every = list(weights.parameters_torch(net))
+    trained = [row for row in every if row[1].requires_grad]
+    kinds = experiment.kinds_of_update({name: shape for name, _, shape in every}, task.shapes.outputs[-1])
     found: dict[tuple[str, torch.dtype, bool], list[torch.Tensor]] = {}
     for name, parameter, shape in trained:
         compute = lowering.compute if parameter.dtype == lowering.dtype else parameter.dtype
