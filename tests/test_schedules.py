@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from pipeline.contracts import Schedule
 from pipeline.errors import UserError
-from pipeline.experiment.checks import factor_of
+from pipeline.experiment.checks import check_schedule, factor_of
+from pipeline.optimizers.adam import Adam
 from pipeline.schedules.cosine import Cosine
 from pipeline.schedules.linear import Linear
 from pipeline.schedules.one_cycle import OneCycle
@@ -122,6 +124,21 @@ def test_a_factor_that_is_not_one_is_refused(found: object, said: str) -> None:
     with pytest.raises(UserError) as refused:
         factor_of(Strange(found), 0, 40)
     assert str(refused.value) == f"schedule=strange: factor(0, 40) {said}"
+
+
+class Late(Strange):
+    """It goes wrong at one step."""
+
+    def factor(self, step: int, steps: int) -> float:
+        return super().factor(step, steps) if step == 7 else 1.0
+
+
+def test_every_step_of_a_short_training_is_tried_before_the_run() -> None:
+    """A schedule that failed at the eighth step ended the run there."""
+    experiment: Any = SimpleNamespace(schedule=Late(-1), optimizer=Adam())
+    check_schedule(experiment, 7)
+    with pytest.raises(UserError, match=r"schedule=late: factor\(7, 1999\) gives -1"):
+        check_schedule(experiment, 1999)
 
 
 def test_a_factor_of_numpy_is_a_number() -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 DATASETS = {"tokens": "moby_dick", "numbers": "digits", "pairs of sequences": "reversals"}
 MODELS = {"tokens": "gpt", "numbers": "mlp", "pairs of sequences": "encoder_decoder"}
 LOSSES = {"classes": "cross_entropy", "numbers": "squared_error"}  # for each kind of target
+STEPS_TRIED = 1000  # of a schedule, from end to end: all of them where the training has fewer than twice as many
 # For each task that a stage is for: such a stage, and a dataset. For any other there is stage=train.
 OF_TASK = {
     "Classification": ("stage=classifier", "digits"),
@@ -135,7 +136,7 @@ def check_schedule(experiment: Experiment, steps: int | None) -> None:
     if steps is not None and longest is not None and longest[1] >= steps:
         raise UserError(f"schedule.{longest[0]}={longest[1]}: the training has {steps:,} optimizer steps; choose fewer")
     if steps is not None:
-        for step in (0, steps // 2, steps - 1):
+        for step in (*range(0, steps, max(steps // STEPS_TRIED, 1)), steps - 1):
             factor_of(schedule, step, steps)
     if not hasattr(experiment.optimizer, "learning_rate"):
         raise UserError(
