@@ -24,6 +24,7 @@ from pipeline.experiment import load
 from pipeline.models import PADDING
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config
+from pipeline.tokens import KINDS
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -38,8 +39,8 @@ def said_of_seen(experiment: Experiment, data: Data, receipt: Mapping[str, Any])
         said = _seen(run, experiment, data, receipt)
         if said is not None:
             yield f"model.start: {run.name} was trained on {said}"
-    if not isinstance(dataset, Corpus) or dataset.kind != "bpe" or not dataset.user_files:
-        return
+    if not isinstance(dataset, Corpus) or dataset.tokens in KINDS or dataset.kind != "bpe":
+        return  # they are learned from this run's own text, or not at all
     for run in lineage([dataset.tokens])[:1]:
         said = _seen(run, experiment, data, receipt)
         if said is not None:
