@@ -370,7 +370,10 @@ SMALL: Case = ("sizes", Gemm(m=16, n=16, k=16), "uniform", False)
 @pytest.mark.skipif(not openmp.available(), reason="no OpenMP")
 @pytest.mark.parametrize("threads", [1, 3])
 def test_openmp_of_a_users_has_the_threads_that_the_receipt_names(threads: int, tmp_path: Path) -> None:
-    """In another process, as always: libgomp's threads outlive no fork."""
+    """In a process that is no fork of this one, in which torch has begun the threads of the same library."""
+    import torch
+
+    torch.rand(2**20).sin()
     file = tmp_path / "team.cpp"
     file.write_text(TEAM)
     kernel = Source(file=str(file))

@@ -93,6 +93,11 @@ class Kernel(Part):
         return choice(self)
 
     @property
+    def forks(self) -> bool:
+        """Whether a forked process can run it: it has none of the threads that a library began before the fork."""
+        return True
+
+    @property
     def launched(self) -> str:
         """The settings of a launch by which the user's source may be wrong, for the message; `launches` is for figures.
 

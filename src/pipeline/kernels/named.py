@@ -13,7 +13,6 @@ import yaml
 
 from pipeline.contracts.kernels import Kernel
 from pipeline.errors import UserError, bad_choice, cut, shown
-from pipeline.kernels.gemm import DTYPES
 from pipeline.spec import build
 
 KEY = "stage.kernels"
@@ -86,6 +85,8 @@ def words() -> dict[str, type[Kernel]]:
 
 
 def _kernel(value: object) -> Kernel:
+    from pipeline.kernels.gemm import DTYPES  # with NumPy, which the stages that are about runs do without
+
     made = value if isinstance(value, Kernel) else _built(value)
     _check_choices(made, "processor", (made.processor,), PROCESSORS)
     _check_choices(made, "dtypes", made.dtypes, DTYPES)

@@ -62,8 +62,9 @@ def verify(kernel: Kernel, problems: Iterable[Case], prepare: Prepare, seed: int
 
 
 def how_apart(kernel: Kernel) -> str:
-    """How another process is started for it: CUDA does not outlive a fork."""
-    return "spawn" if kernel.processor == "gpu" and missing_of(kernel) is None else "fork"
+    """How another process is started for it: CUDA and pools of threads do not outlive a fork."""
+    on_card = kernel.processor == "gpu" and missing_of(kernel) is None
+    return "spawn" if on_card or not kernel.forks else "fork"
 
 
 def how_it_ended(process: BaseProcess) -> str:

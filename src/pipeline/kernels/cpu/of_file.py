@@ -31,6 +31,11 @@ class Source(Cpp):
         source = Path(self.file).absolute()
         return (source, *included(source, self.flags("")))
 
+    @property
+    def forks(self) -> bool:
+        """Without OpenMP: a framework may have begun the threads of the same library, for which a fork would wait."""
+        return openmp.FLAG not in self.flags("")
+
     def flags(self, dtype: str) -> tuple[str, ...]:
         """By the file and the headers that it includes without OpenMP: with it they may be more."""
         source = Path(self.file).absolute()
