@@ -57,7 +57,7 @@ def test_examples_that_stand_there_twice_are_said(tmp_path: Path) -> None:
     assert len(np.unique(x.reshape(len(x), -1), axis=0)) == len(x)
     parts: dict[str, Any] = {"x_train": x[:200], "y_train": y[:200], "x_val": x[200:300], "y_val": y[200:300]}
     np.savez(tmp_path / "parts.npz", **parts, x_test=x[190:290], y_test=y[190:290])
-    of = "of the 100 {} examples are also in train, to the byte: what is measured on them flatters"
+    of = "of the 100 {} examples are also in train, to the byte: what is measured there flatters"
     assert Npz(file=str(tmp_path / "parts.npz")).load(tmp_path, 0).notes == (f"10 {of.format('test')}",)
     parts |= {"x_val": x[197:297], "y_val": (y[197:297] + 1) % 10}
     np.savez(tmp_path / "parts.npz", **parts, x_test=x[300:], y_test=y[300:])

@@ -21,8 +21,8 @@ def notes(splits: Mapping[str, Split]) -> tuple[str, ...]:
     for name in ("validation", "test"):
         count = sum(one in trained for one in hashed[name].tolist())
         if count:
-            of = f"{count:,} of the {len(splits[name]):,} {name} examples"
-            found.append(f"{of} are also in train, to the byte: what is measured on them flatters")
+            of = f"{count:,} of the {len(splits[name]):,} {name} examples {'are' if count > 1 else 'is'} also in train"
+            found.append(f"{of}, to the byte: what is measured there flatters")
     if splits["train"].y.dtype.kind == "i":  # numbers that are measured twice may well differ
         found += _of_several_classes(np.concatenate([*hashed.values()]), [split.y for split in splits.values()])
     return tuple(found)
