@@ -491,8 +491,9 @@ def test_data_that_the_model_is_not_for_are_refused_before_the_run(
 @pytest.mark.wide
 def test_images_that_look_turned_are_noted(tmp_path: Path) -> None:
     """Trained as they are, since 12 channels may be meant; a table is trained by a model that takes any shape."""
-    np.savez(tmp_path / "turned.npz", x=np.zeros((60, 3, 12, 12), np.float32), y=np.arange(60) % 2)
-    np.savez(tmp_path / "table.npz", x=np.zeros((60, 144), np.float32), y=np.arange(60) % 2)
+    x = np.random.default_rng(0).random((60, 3, 12, 12), np.float32)
+    np.savez(tmp_path / "turned.npz", x=x, y=np.arange(60) % 2)
+    np.savez(tmp_path / "table.npz", x=x.reshape(60, -1)[:, :144], y=np.arange(60) % 2)
     notes = []
     for file in ("turned.npz", "table.npz"):
         run = done(tmp_path, "dataset=npz", f"dataset.file={file}", *QUICK)
