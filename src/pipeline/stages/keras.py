@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
-from pipeline.backends.shared.own import Called
+from pipeline.backends.shared.own import Asked, Called
 from pipeline.contracts import Stage
 from pipeline.errors import Impossible, UserError
 from pipeline.machine.capability import Resolved
@@ -64,17 +64,22 @@ class Keras(Stage):
         """Make the model and the data once, before the run begins."""
         experiment.backend.load()
         keras_own = importlib.import_module(experiment.backend.module(self.by))
-        keras_own.check(*self._called(), self.epochs, self.fit, experiment, resolved)
+        keras_own.check(self._asked(), experiment, resolved)
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train, and test where there is a test."""
         experiment.backend.load()
         keras_own = importlib.import_module(experiment.backend.module(self.by))
         receipt = own.begun(experiment, resolved, run)
-        fit = keras_own.fit(*self._called(), self.epochs, self.fit, experiment, resolved, run)
+        fit = keras_own.fit(self._asked(), experiment, resolved, run)
         return own.finished(experiment, resolved, run, fit, receipt)
 
-    def _called(self) -> tuple[Called, Called, Called | None]:
-        callbacks = Called("stage.callbacks", self.callbacks, {}) if self.callbacks else None
-        model = Called("stage.model", str(self.model), self.arguments)
-        return model, Called("stage.data", str(self.data), self.data_arguments), callbacks
+    def _asked(self) -> Asked:
+        return Asked(
+            net=Called("stage.model", str(self.model), self.arguments),
+            data=Called("stage.data", str(self.data), self.data_arguments),
+            callbacks=Called("stage.callbacks", self.callbacks, {}) if self.callbacks else None,
+            epochs=self.epochs,
+            key="stage.fit",
+            arguments=self.fit,
+        )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
-from pipeline.backends.shared.own import Called
+from pipeline.backends.shared.own import Asked, Called
 from pipeline.contracts import Stage
 from pipeline.errors import Impossible, UserError
 from pipeline.machine.capability import Resolved
@@ -61,16 +61,21 @@ class Lightning(Stage):
         """Make the module and the data once, before the run begins."""
         experiment.backend.load()
         torch_own = importlib.import_module(experiment.backend.module(self.by))
-        torch_own.check(*self._called(), self.epochs, self.trainer, experiment, resolved)
+        torch_own.check(self._asked(), experiment, resolved)
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train, and test where there is a test."""
         experiment.backend.load()
         torch_own = importlib.import_module(experiment.backend.module(self.by))
         receipt = own.begun(experiment, resolved, run)
-        fit = torch_own.fit(*self._called(), self.epochs, self.trainer, experiment, resolved, run)
+        fit = torch_own.fit(self._asked(), experiment, resolved, run)
         return own.finished(experiment, resolved, run, fit, receipt)
 
-    def _called(self) -> tuple[Called, Called | None]:
-        data = Called("stage.data", self.data, self.data_arguments) if self.data else None
-        return Called("stage.module", str(self.module), self.arguments), data
+    def _asked(self) -> Asked:
+        return Asked(
+            net=Called("stage.module", str(self.module), self.arguments),
+            data=Called("stage.data", self.data, self.data_arguments) if self.data else None,
+            epochs=self.epochs,
+            key="stage.trainer",
+            arguments=self.trainer,
+        )

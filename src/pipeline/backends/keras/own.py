@@ -11,8 +11,8 @@ from pipeline.backends.keras import remembered, state
 from pipeline.backends.keras.fit import engine_module, keras, peak_memory, runtime_settings
 from pipeline.backends.keras.net import description, fresh_names
 from pipeline.backends.keras.own_data import check_splits
-from pipeline.backends.shared.own import Called, OwnFit, Watch
-from pipeline.errors import UserError, bad_key
+from pipeline.backends.shared.own import Asked, OwnFit, Watch
+from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.models import weights
 
@@ -34,8 +34,10 @@ RESERVED = {
 COUNTS = ("batch_size", "steps_per_epoch", "validation_steps", "validation_batch_size")
 
 
-def made(model: Called, data: Called, callbacks: Called | None) -> tuple[Any, dict[str, Any], list[Any]]:
+def made(asked: Asked) -> tuple[Any, dict[str, Any], list[Any]]:
     """The model, the splits and the callbacks. Raises UserError where they are not what `fit` takes."""
+    model, data, callbacks = asked.net, asked.data, asked.callbacks
+    assert data is not None  # the stage has no net with data of its own
     with fresh_names():
         net = model.made()
     if not isinstance(net, keras.Model) or not net.compiled:
@@ -55,74 +57,38 @@ def made(model: Called, data: Called, callbacks: Called | None) -> tuple[Any, di
     return net, splits, listed
 
 
-def check(
-    model: Called,
-    data: Called,
-    callbacks: Called | None,
-    epochs: int,
-    chosen: Mapping[str, Any],
-    experiment: Experiment,
-    resolved: Resolved,
-) -> None:
+def check(asked: Asked, experiment: Experiment, resolved: Resolved) -> None:
     """Refuse what Keras would not fit. Raises UserError."""
-    for name, instead in RESERVED.items():
-        if name in chosen:
-            raise UserError(f"stage.fit.{name}={chosen[name]}: leave it out and use {instead}")
-    for name in COUNTS:
-        value = chosen.get(name)
-        if value is not None and (not isinstance(value, int) or value < 1):
-            raise UserError(f"stage.fit.{name}={value}: give a whole number from 1 on")
-    begins = chosen.get("initial_epoch", 0)
-    if not isinstance(begins, int) or not 0 <= begins < epochs:
-        raise UserError(
-            f"stage.fit.initial_epoch={begins}: give 0 to {epochs - 1}: stage.epochs={epochs} ends the training"
-        )
     with runtime_settings(experiment, resolved):
-        net, splits, _ = made(model, data, callbacks)
-    _check_names(chosen, inspect.signature(net.fit).parameters)
-    if chosen.get("validation_split") and "validation" in splits:
+        net, splits, _ = made(asked)
+    asked.check(inspect.signature(net.fit).parameters, RESERVED, COUNTS)
+    asked.check_epoch("initial_epoch", asked.epochs - 1)
+    if asked.data is not None and asked.arguments.get("validation_split") and "validation" in splits:
         raise UserError(
-            f"stage.fit.validation_split={chosen['validation_split']}: {data.key}={data.target} has a validation "
-            "split; leave one of them out"
+            f"stage.fit.validation_split={asked.arguments['validation_split']}: {asked.data.key}={asked.data.target} "
+            "has a validation split; leave one of them out"
         )
 
 
-def _check_names(chosen: Mapping[str, Any], known: Mapping[str, inspect.Parameter]) -> None:
-    """Refuse what `fit` does not take. One of the user's own may take any name."""
-    if any(one.kind is one.VAR_KEYWORD for one in known.values()):
-        return
-    for name in chosen:
-        if name not in known:
-            raise bad_key(f"stage.fit.{name}", [f"stage.fit.{one}" for one in known if one not in RESERVED])
-
-
-def fit(
-    model: Called,
-    data: Called,
-    callbacks: Called | None,
-    epochs: int,
-    chosen: Mapping[str, Any],
-    experiment: Experiment,
-    resolved: Resolved,
-    run: Run,
-) -> OwnFit:
+def fit(asked: Asked, experiment: Experiment, resolved: Resolved, run: Run) -> OwnFit:
     """Train and, where there is a test split, test."""
+    begins = asked.arguments.get("initial_epoch", 0)
     with runtime_settings(experiment, resolved):
         keras.utils.set_random_seed(experiment.seed)
-        net, splits, listed = made(model, data, callbacks)
+        net, splits, listed = made(asked)
         watch = Watch(run)
         watch.save = lambda path: state.write([*_values(net), *remembered.taken(listed)], path)
-        goes_on = {} if run.checkpoint is None else {"initial_epoch": chosen.get("initial_epoch", 0) + watch.epochs}
+        goes_on = {} if run.checkpoint is None else {"initial_epoch": begins + watch.epochs}
         if watch.over:
-            goes_on = {"initial_epoch": epochs}
+            goes_on = {"initial_epoch": asked.epochs}
         follow = _Follow(watch, listed)
         with watch.training():
             net.fit(
                 **_given(splits["train"]),
                 validation_data=splits.get("validation"),
-                epochs=epochs,
+                epochs=asked.epochs,
                 callbacks=[*listed, follow],
-                **{"verbose": 0, **chosen, **goes_on},
+                **{"verbose": 0, **asked.arguments, **goes_on},
             )
             if follow.weights is not None and follow.weights != _digest(net):
                 run.note(

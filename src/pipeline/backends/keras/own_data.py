@@ -13,7 +13,7 @@ TAKEN = "give a pair (x, y) of arrays, or a dataset that fit takes"
 
 
 def check_splits(named: str, splits: Mapping[str, Any]) -> None:
-    """Refuse a split that is none. `named`: the key and its value. Raises UserError."""
+    """Refuse a split that `fit` cannot take. `named`: the key and its value. Raises UserError."""
     for name, split in splits.items():
         wrong = _wrong(split)
         if split is None and name != "train":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -14,7 +15,7 @@ import numpy as np
 
 from pipeline.backends.shared.keeper import observation_of, plain
 from pipeline.cli.exits import raise_if_stopped
-from pipeline.errors import Readable, RunError, Stopped, UserError, cut, raised
+from pipeline.errors import Readable, RunError, Stopped, UserError, bad_key, cut, raised
 from pipeline.runs.checkpoint import newest
 from pipeline.runs.fit import Observation
 from pipeline.runs.keeping import Contents, Keeping, resume_words
@@ -47,6 +48,48 @@ class Called:
             raise
         except Exception as error:
             raise raised(f"{self.key}={self.target}", error) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A training of the user's own: what gives the net, its data and its callbacks, for how many epochs.
+
+    `arguments`: of the framework's call that trains, each under `key`.
+    """
+
+    net: Called
+    data: Called | None
+    callbacks: Called | None = None
+    epochs: int
+    key: str
+    arguments: Mapping[str, Any]
+
+    @property
+    def shown(self) -> str:
+        """The arguments, as they were typed."""
+        return ", ".join(f"{self.key}.{name}={value}" for name, value in self.arguments.items())
+
+    def check(
+        self, known: Mapping[str, inspect.Parameter], reserved: Mapping[str, str], counts: Collection[str]
+    ) -> None:
+        """Refuse arguments that the run says already (`reserved`, by the key to use instead), that the call does not
+        take, and `counts` below 1. Raises UserError."""
+        any_name = any(one.kind is one.VAR_KEYWORD for one in known.values())
+        for name, value in self.arguments.items():
+            if name in reserved:
+                raise UserError(f"{self.key}.{name}={value}: leave it out and use {reserved[name]}")
+            if name not in known and not any_name:
+                raise bad_key(f"{self.key}.{name}", [f"{self.key}.{one}" for one in known if one not in reserved])
+            if name in counts and value is not None and (not isinstance(value, int) or value < 1):
+                raise UserError(f"{self.key}.{name}={value}: give a whole number from 1 on")
+
+    def check_epoch(self, name: str, most: int) -> None:
+        """Refuse an argument, where it is given, that counts epochs and is not 0 to `most`. Raises UserError."""
+        value = self.arguments.get(name)
+        if value is not None and (not isinstance(value, int) or not 0 <= value <= most):
+            raise UserError(
+                f"{self.key}.{name}={value}: give 0 to {most}: stage.epochs={self.epochs} ends the training"
+            )
 
 
 @dataclass(frozen=True)
@@ -158,7 +201,7 @@ class Watch:
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Scalars by name, as Python's numbers; of one that has a value for each class, `f1_score/0`, `f1_score/1`, ...
 
-    Raises UserError for a name that no metric can have, and for what is no number.
+    Raises UserError for a name that no metric can have, and for a value that is not a number.
     """
     found = {one: number for name, value in metrics.items() for one, number in _each(str(name), value).items()}
     try:
@@ -168,7 +211,7 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _each(name: str, value: Any) -> dict[str, float]:
-    """A metric's number, or those of its row. A string is none, whatever it spells."""
+    """A metric's number, or those of its row. Strings are refused, also those that spell a number."""
     shape = tuple(getattr(value, "shape", ()))
     try:
         if isinstance(value, str | bytes):

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pipeline.backends.shared.own import Called, OwnFit, Watch, numbers
+from pipeline.backends.shared.own import Asked, OwnFit, Watch, numbers
 from pipeline.backends.torch.lean_import import lean_import
 from pipeline.backends.torch.net import peak_memory, trained
 from pipeline.backends.torch.observer import Observer
 from pipeline.backends.torch.settings import runtime_settings
-from pipeline.errors import UserError, bad_key
+from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.models import weights
 from pipeline.runs.fit import ON_CPU, Observation
@@ -53,8 +53,9 @@ RESERVED = {
 }
 
 
-def made(module: Called, data: Called | None) -> tuple[Any, Any]:
+def made(asked: Asked) -> tuple[Any, Any]:
     """The module and its data. Raises UserError where they are none of Lightning's."""
+    module, data = asked.net, asked.data
     net = module.made()
     if not _is(net, "LightningModule"):
         raise UserError(f"{module.key}={module.target}: gives a {type(net).__name__}; name a LightningModule")
@@ -68,70 +69,34 @@ def _is(made_object: object, name: str) -> bool:
     return any(base.__name__ == name for base in type(made_object).__mro__)
 
 
-def check(
-    module: Called,
-    data: Called | None,
-    epochs: int,
-    trainer: Mapping[str, Any],
-    experiment: Experiment,
-    resolved: Resolved,
-) -> None:
+def check(asked: Asked, experiment: Experiment, resolved: Resolved) -> None:
     """Refuse what Lightning would not run. Raises UserError."""
-    for name, instead in RESERVED.items():
-        if name in trainer:
-            raise UserError(f"stage.trainer.{name}={trainer[name]}: leave it out and use {instead}")
-    known = inspect.signature(pl.Trainer).parameters
-    for name in trainer:
-        if name not in known:
-            raise bad_key(f"stage.trainer.{name}", [f"stage.trainer.{one}" for one in known if one not in RESERVED])
-    _check_counts(trainer, epochs)
-    _trainer(trainer, epochs, resolved, DummyLogger(), None, [])
+    asked.check(inspect.signature(pl.Trainer).parameters, RESERVED, COUNTS)
+    asked.check_epoch("min_epochs", asked.epochs)  # the ones beyond would be left out
+    _trainer(asked, resolved, DummyLogger(), None, [])
     with torch.random.fork_rng([]):
         torch.manual_seed(experiment.seed)
-        net, held = made(module, data)
+        net, held = made(asked)
     if not _overridden(net, held, "train_dataloader"):
         raise UserError(
-            f"{module.key}={module.target}: has no train_dataloader(); name its data, as stage.data=mine.Data"
+            f"{asked.net.key}={asked.net.target}: has no train_dataloader(); name its data, as stage.data=mine.Data"
         )
 
 
-def _check_counts(trainer: Mapping[str, Any], epochs: int) -> None:
-    """Refuse what the Trainer divides by, and epochs that would be left out without a word. Raises UserError."""
-    for name in COUNTS:
-        value = trainer.get(name)
-        if value is not None and (not isinstance(value, int) or value < 1):
-            raise UserError(f"stage.trainer.{name}={value}: give a whole number from 1 on")
-    least = trainer.get("min_epochs")
-    if least is not None and (not isinstance(least, int) or not 0 <= least <= epochs):
-        raise UserError(
-            f"stage.trainer.min_epochs={least}: give 0 to {epochs}: stage.epochs={epochs} ends the training"
-        )
-
-
-def fit(
-    module: Called,
-    data: Called | None,
-    epochs: int,
-    trainer: Mapping[str, Any],
-    experiment: Experiment,
-    resolved: Resolved,
-    run: Run,
-) -> OwnFit:
+def fit(asked: Asked, experiment: Experiment, resolved: Resolved, run: Run) -> OwnFit:
     """Train and, where the user has a test, test."""
     with runtime_settings(experiment, resolved):
         pl.seed_everything(experiment.seed, verbose=False)
-        net, held = made(module, data)
+        net, held = made(asked)
         watch = Watch(run)
         observation = watch.observation = watch.observation or Observation(how="torch dispatch, first training batch")
         if resolved.place.kind == "cpu":
             observation.tf32, observation.tf32_by = False, ON_CPU
         follow = _Follow(watch, observation, experiment.seed)
-        made_trainer = _trainer(
-            trainer, epochs, resolved, _Journal(watch), run.artifact("module/checkpoints").parent, [follow]
-        )
+        made_trainer = _trainer(asked, resolved, _Journal(watch), run.artifact("module/checkpoints").parent, [follow])
         goes_on = {} if run.checkpoint is None else {"ckpt_path": run.checkpoint.state, "weights_only": False}
         watch.save = made_trainer.save_checkpoint
-        what = " with ".join(filter(None, (f"{module.key}={module.target}", _given(trainer))))
+        what = " with ".join(filter(None, (f"{asked.net.key}={asked.net.target}", asked.shown)))
         with watch.training(), _refusals(what, MisconfigurationException):
             made_trainer.fit(net, datamodule=held, **goes_on)  # type: ignore[arg-type]
             follow.write(made_trainer, over=True)
@@ -155,27 +120,20 @@ def fit(
         )
 
 
-def _trainer(
-    chosen: Mapping[str, Any],
-    epochs: int,
-    resolved: Resolved,
-    logger: Logger,
-    folder: Path | None,
-    callbacks: list[Any],
-) -> pl.Trainer:
+def _trainer(asked: Asked, resolved: Resolved, logger: Logger, folder: Path | None, callbacks: list[Any]) -> pl.Trainer:
     """Lightning's Trainer. Raises UserError for arguments that it does not take."""
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="pytorch_lightning")
     gpu = resolved.place.kind == "gpu"
     ours: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
-    with _refusals(_given(chosen) or "stage.trainer={}", Exception):
+    with _refusals(asked.shown or "stage.trainer", Exception):
         return pl.Trainer(
-            **{**ours, **chosen},
+            **{**ours, **asked.arguments},
             accelerator="gpu" if gpu else "cpu",
             devices=[resolved.place.index] if gpu else 1,
             precision=PRECISIONS[resolved.precision],  # type: ignore[arg-type]
-            max_epochs=epochs,
+            max_epochs=asked.epochs,
             logger=logger,
             default_root_dir=folder,
             callbacks=callbacks,
@@ -184,15 +142,11 @@ def _trainer(
 
 @contextlib.contextmanager
 def _refusals(what: str, kind: type[Exception]) -> Iterator[None]:
-    """Say what Lightning refuses, an error of `kind`. `what`: of the user's."""
+    """Raise an error of `kind`, from Lightning, as a UserError. `what`: the settings that it is about."""
     try:
         yield
     except kind as error:
         raise UserError(f"{what}: Lightning refuses it: {' '.join(str(error).split())}") from error
-
-
-def _given(trainer: Mapping[str, Any]) -> str:
-    return ", ".join(f"stage.trainer.{name}={value}" for name, value in trainer.items())
 
 
 def _overridden(net: Any, held: Any, name: str) -> bool:
