@@ -126,7 +126,7 @@ class Experiment:
         return self.dataset
 
     def kinds_of_update(self, shapes: Mapping[str, tuple[int, ...]], outputs: int) -> dict[str, str]:
-        """By an optimizer with several, of each weight, also a frozen one. `outputs`: numbers on its last axis."""
+        """By an optimizer with several, of each weight, frozen or not. `outputs`: numbers on the output's last axis."""
         return self.optimizer.kinds(shapes, None if self.data_model.tied else outputs)
 
     @property

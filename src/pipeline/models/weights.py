@@ -253,6 +253,13 @@ def freeze_keras(model: Any, names: Collection[str]) -> None:
             variable.trainable = False
 
 
+def shapes_keras(model: Any) -> dict[str, tuple[int, ...]]:
+    """By name, of all weights of a Keras model that an optimizer might change, the frozen ones included."""
+    return {
+        name: tuple(variable.shape) for name, variable in _keras_variables(model) if kind_of(name) not in STATISTICS
+    }
+
+
 def trained_keras(model: Any) -> list[str]:
     """The names of the weights that an optimizer changes."""
     return [name for name, _ in variables_keras(model)]

@@ -196,9 +196,8 @@ def _initial_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -
 def _optimizer(experiment: Experiment, model: Any, resolved: Resolved) -> Any:
     optimizer: Any = experiment.optimizer.keras()
     if experiment.optimizer.several:
-        named = weights.variables_keras(model)
-        kinds = experiment.kinds_of_update({name: tuple(one.shape) for name, one in named}, model.output_shape[-1])
-        names = {id(one): name for name, one in named}
+        kinds = experiment.kinds_of_update(weights.shapes_keras(model), model.output_shape[-1])
+        names = {id(one): name for name, one in weights.variables_keras(model)}
         optimizer.kinds = [kinds[names[id(one)]] for one in model.trainable_variables]
     if FORMATS[resolved.precision].loss_scaling:
         scale = experiment.precision.loss_scale
