@@ -231,6 +231,10 @@ def test_tables_show_the_spread_and_leave_open_what_did_not_run() -> None:
             ("stage.models.gru='model=gru dataset.symbols=2'",),
             "stage.models.gru: dataset.symbols=2: all models have the same data; set it for the stage",
         ),
+        (
+            ("stage.models.gru='model=gru +dataset.symbols=2'",),
+            "stage.models.gru: +dataset.symbols=2: all ",
+        ),
         (("dataset=moby_dick",), "its task is LanguageModelling, not Recall"),
     ],
 )

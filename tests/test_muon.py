@@ -93,9 +93,9 @@ def test_outputs_of_a_frozen_kernel(tmp_path: Path, backend: str) -> None:
     words = ("stage=transformer", "dataset=python_docs", "dataset.context=16", "training.steps=1", "tracking=none")
     quick = ("schedule=constant", "stage.baselines=false", "stage.attention=false", "optimizer=muon", "precision=fp64")
     model = ("model.layers=1", "model.heads=2", "model.width=256", "dataset.tokens=bytes", "training.batch_size=2")
-    words = (*words, *quick, *model, f"backend={backend}")
-    first = done(tmp_path, *words)
-    run = done(tmp_path, *words, f"model.start={first.name}", "model.freeze=[logits]")
+    every = (*words, *quick, *model, f"backend={backend}")
+    first = done(tmp_path, *every)
+    run = done(tmp_path, *every, f"model.start={first.name}", "model.freeze=[logits]")
     updates = read_json(run / "receipt.json")["updates"]
     assert "blocks.0.mlp.outer.kernel" in updates[MATRIX]
     assert not any("logits" in name for names in updates.values() for name in names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from pipeline.datasets import samples_in_common
 from pipeline.datasets.samples_in_common import WINDOW, common, fingerprints
 from pipeline.runs.result import read_result
-from pipeline.stages.seen_before import lineage
+from pipeline.stages.seen_before import _seen, lineage
 
 SMALL = (
     "stage=transformer",
@@ -64,8 +65,18 @@ def test_a_lineage_ends_also_in_a_circle(tmp_path: Path) -> None:
     for name, model in starts.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.yaml").write_text(yaml.safe_dump({"model": model}))
+        (tmp_path / name / "receipt.json").write_text("{}")
+    (tmp_path / "config.yaml").write_text("{}")  # of a folder that is not a run
     found = lineage([str(tmp_path / "a/artifacts/model/weights.npz"), str(tmp_path / "elsewhere.npz")])
     assert [one.name for one in found] == ["a", "b", "c"]
+
+
+def test_a_run_whose_data_are_not_known(tmp_path: Path) -> None:
+    """Of stage=lightning: its config has a dataset, which it did not read."""
+    (tmp_path / "receipt.json").write_text('{"data": "the user\'s own; pipeline has not read them"}')
+    nothing: Any = None
+    said = _seen(tmp_path, nothing, nothing, {})
+    assert said == "data of which its receipt says nothing, this test perhaps among them"
 
 
 def notes(folder: Path, *words: str) -> tuple[str, list[str]]:

@@ -16,16 +16,21 @@ def notes(splits: Mapping[str, Split]) -> tuple[str, ...]:
 
     Examples are the same where every byte of x is.
     """
-    hashed = {name: _hashes(split.x) for name, split in splits.items()}
-    trained, found = set(hashed["train"].tolist()), []  # a set: np.isin takes eight times as long
+    hashed, found = {name: hashes(split.x) for name, split in splits.items()}, []
     for name in ("validation", "test"):
-        count = sum(one in trained for one in hashed[name].tolist())
+        count = seen(hashed[name], hashed["train"])
         if count:
             of = f"{count:,} of the {len(splits[name]):,} {name} examples {'are' if count > 1 else 'is'} also in train"
             found.append(f"{of}, to the byte: what is measured there flatters")
     if splits["train"].y.dtype.kind == "i":  # numbers that are measured twice may well differ
         found += _of_several_classes(np.concatenate([*hashed.values()]), [split.y for split in splits.values()])
     return tuple(found)
+
+
+def seen(tested: np.ndarray, trained: np.ndarray) -> int:
+    """How many of `tested` are among `trained`, both by their hashes."""
+    there = set(trained.tolist())  # np.isin takes eight times as long
+    return sum(one in there for one in tested.tolist())
 
 
 def _of_several_classes(x: np.ndarray, targets: list[np.ndarray]) -> list[str]:
@@ -35,6 +40,8 @@ def _of_several_classes(x: np.ndarray, targets: list[np.ndarray]) -> list[str]:
     return [f"{examples} there several times, with several classes, of which one can be right"] if count else []
 
 
-def _hashes(x: np.ndarray) -> np.ndarray:
-    """A number (N,) int64 for each example."""
-    return np.fromiter((hash(row.tobytes()) for row in x), np.int64, len(x))
+def hashes(x: np.ndarray, filled: int | None = None) -> np.ndarray:
+    """A number (N,) int64 for each example, the same in one process. `filled`: the token that examples are filled up
+    with, which does not count: as far as the longest of their data is long."""
+    rows = x if filled is None else (row[row != filled] for row in x)
+    return np.fromiter((hash(row.tobytes()) for row in rows), np.int64, len(x))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DATASETS = {"tokens": "moby_dick", "numbers": "digits", "pairs of sequences": "reversals"}
 MODELS = {"tokens": "gpt", "numbers": "mlp", "pairs of sequences": "encoder_decoder"}
 LOSSES = {"classes": "cross_entropy", "numbers": "squared_error"}  # for each kind of target
-STEPS_TRIED = 1000  # of a schedule, from end to end: all of them where the training has fewer than twice as many
+STEPS_TRIED = 200  # of a schedule, from end to end: all of them where the training has fewer than twice as many
 # For each task that a stage is for: such a stage, and a dataset. For any other there is stage=train.
 OF_TASK = {
     "Classification": ("stage=classifier", "digits"),
@@ -147,14 +147,18 @@ def check_schedule(experiment: Experiment, steps: int | None) -> None:
 
 def factor_of(schedule: Schedule, step: int, steps: int) -> float:
     """A schedule's factor. Raises UserError where it fails or gives what is not a number from 0 on."""
-    called = f"schedule={choice(schedule)}: factor({step}, {steps})"
     try:
         factor = schedule.factor(step, steps)
     except Exception as error:
-        raise UserError(f"{called} fails: {type(error).__name__}: {cut(error, 300)}") from error
+        why = f"fails: {type(error).__name__}: {cut(error, 300)}"
+        raise UserError(f"{_called(schedule, step, steps)} {why}") from error
     if not isinstance(factor, Real) or not math.isfinite(factor) or factor < 0:
-        raise UserError(f"{called} gives {shown(factor)}; give a number from 0 on")
+        raise UserError(f"{_called(schedule, step, steps)} gives {shown(factor)}; give a number from 0 on")
     return float(factor)
+
+
+def _called(schedule: Schedule, step: int, steps: int) -> str:
+    return f"schedule={choice(schedule)}: factor({step}, {steps})"
 
 
 def _check_task(experiment: Experiment) -> None:

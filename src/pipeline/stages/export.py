@@ -34,7 +34,6 @@ from pipeline.runs.json_files import cannot_write
 from pipeline.runs.result import Metric, Result, count
 from pipeline.runs.run import Run
 from pipeline.runs.saved import saved_weights
-from pipeline.runs.start import CARD
 from pipeline.spec import spec
 from pipeline.stages.measuring import input_dtype
 
@@ -119,8 +118,8 @@ class Export(Stage):
         if data.normalisation is not None:
             write_normalisation(folder, data, data.normalisation)
             notes += said_of_rounding(wrote, own, expected)
-        if "tokens" in data.task.card():  # which its numbers stand for
-            shutil.copyfile(source / CARD, folder / "card.json")
+        if "tokens" in (card := data.task.card()):  # which its numbers stand for
+            (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
         notes += said_of_axes(experiment, data, self.format)
         folder = self._moved(folder)
         files = sorted(path for path in folder.rglob("*") if path.is_file())

@@ -116,7 +116,7 @@ class LongRange(Stage):
 
     def _variant(self, experiment: Experiment, swept: dict[str, str], *more: str) -> Variant:
         name = swept["model"]
-        of_data = next((word for word in self.chosen[name].split() if word.startswith("dataset")), None)
+        of_data = next((word for word in self.chosen[name].split() if word.lstrip("+~'\"").startswith("dataset")), None)
         if of_data is not None:
             raise UserError(f"stage.models.{name}: {of_data}: all models have the same data; set it for the stage")
         try:

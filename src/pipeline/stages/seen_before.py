@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
 from pipeline.datasets.corpus import Corpus
 from pipeline.datasets.documents import sha256
 from pipeline.datasets.fetch import cache_root
 from pipeline.datasets.loading import loaded
+from pipeline.datasets.repeats import hashes, seen
 from pipeline.datasets.samples_in_common import common
 from pipeline.errors import Readable, UserError
 from pipeline.experiment import load
@@ -51,7 +50,7 @@ def lineage(files: Sequence[str]) -> list[Path]:
     """The folders of the runs that have these among their artifacts, and of those that they started from in turn."""
     left, found = list(files), list[Path]()
     while left:
-        of = next((folder for folder in Path(left.pop(0)).parents if (folder / "config.yaml").is_file()), None)
+        of = next((folder for folder in Path(left.pop(0)).parents if (folder / "receipt.json").is_file()), None)
         if of is not None and of not in found:
             found.append(of)
             left += starts(read_config(of))
@@ -70,6 +69,8 @@ def starts(config: Mapping[str, Any]) -> list[str]:
 def _seen(run: Path, experiment: Experiment, data: Data, receipt: Mapping[str, Any]) -> str | None:
     """How much of the test another run was trained on; None for nothing that would be noticed."""
     then = read_json(run / "receipt.json")
+    if then.get("data_sha256") is None:  # of stage=lightning or stage=keras
+        return "data of which its receipt says nothing, this test perhaps among them"
     of_both = [(one.get("data_sha256"), one.get("held_out", {}).get("test")) for one in (then, receipt)]
     if of_both[0] == of_both[1]:
         return None
@@ -89,8 +90,10 @@ def _of_data(dataset: Dataset, seed: int, known_by: Any, experiment: Experiment,
         return f"{share:.0%} of this test's text, by samples: its figures flatter" if share >= LEAST else None
     before = loaded(dataset, seed)
     _check(before.sha256, known_by)
-    there = set(_keys(before.train.x, before.holds_tokens))
-    count = sum(one in there for one in _keys(data.test.x, data.holds_tokens))
+    trained, tested = (
+        hashes(x, PADDING if of.holds_tokens else None) for of, x in ((before, before.train.x), (data, data.test.x))
+    )
+    count = seen(tested, trained)
     return f"{count:,} of the {len(data.test):,} examples of this test: its figures flatter" if count else None
 
 
@@ -104,8 +107,3 @@ def _text(dataset: Corpus, seed: int, known_by: Any) -> Any:
 def _check(now: str, then: Any) -> None:
     if now != then:
         raise UserError("they have changed since")
-
-
-def _keys(x: np.ndarray, of_tokens: bool) -> Iterator[int]:
-    """Of tokens without padding, which is as wide as the longest example needs."""
-    return (hash((row[row != PADDING] if of_tokens else row).tobytes()) for row in x)

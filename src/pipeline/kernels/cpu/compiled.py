@@ -96,7 +96,7 @@ def compiled(
     key = digest(text.encode() for text in (content, version, *every, *around))
     folder = cache_root(None) / "kernels"
     file = folder / f"{source.stem}-{key[:16]}.so"
-    if not file.is_file():
+    if not (file.is_file() and _warnings_of(file).is_file()):
         _compile(program, every, source, file, name or source.name, lambda: content_hash((source, *beside)) == content)
     return Library(file, version, every, content, _kept_warnings(file))
 
@@ -134,8 +134,7 @@ def _warnings_of(file: Path) -> Path:
 
 
 def _kept_warnings(file: Path) -> tuple[str, ...]:
-    kept = _warnings_of(file)
-    said = kept.read_text(encoding="utf-8") if kept.is_file() else ""
+    said = _warnings_of(file).read_text(encoding="utf-8")
     return tuple(line for line in said.splitlines() if "warning: " in line)
 
 
