@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.cli.streams import say_at_once
-from pipeline.datasets import Data, Split, repeats
+from pipeline.datasets import Data, Split, duplicates
 from pipeline.datasets.split import hash_splits, hold_out
 from pipeline.errors import UserError, cut
 from pipeline.tasks import Targets, Task
@@ -99,7 +99,7 @@ def _data(parts: Parts, task: Callable[[tuple[int, ...]], Task], shares: Shares,
         splits["train"], splits["validation"] = held_out(splits["train"], shares.validation, seed, shown)
     bytes_ = all(split.x.dtype == np.uint8 for split in splits.values())
     ordered = (splits["train"], splits["validation"], splits["test"])
-    scale, notes = BYTE_IMAGES if bytes_ else None, (*shares.notes(parts), *repeats.notes(splits))
+    scale, notes = BYTE_IMAGES if bytes_ else None, (*shares.notes(parts), *duplicates.notes(splits))
     return Data(*ordered, task(ordered[0].x.shape[1:]), hash_splits(*read), scale=scale, notes=notes)
 
 

@@ -32,10 +32,10 @@ from pipeline.runs.saved import card_sha256
 from pipeline.spec import choice
 from pipeline.stages import training_table
 from pipeline.stages.beside import beside, joined
+from pipeline.stages.contamination import said_of_seen
 from pipeline.stages.data_checks import check_data
 from pipeline.stages.measuring import measure
 from pipeline.stages.rates import median_rate, rate_metrics, timings
-from pipeline.stages.seen_before import said_of_seen
 from pipeline.stages.shapes import said_of_layout
 from pipeline.stages.start import card_of, said_of_held_out, said_of_inputs, said_of_positions, said_of_settings
 from pipeline.tasks import Task

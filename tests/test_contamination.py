@@ -12,10 +12,10 @@ from command import done, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.datasets import samples_in_common
-from pipeline.datasets.samples_in_common import WINDOW, common, fingerprints
+from pipeline.datasets import text_overlap
+from pipeline.datasets.text_overlap import WINDOW, common, fingerprints
 from pipeline.runs.result import read_result
-from pipeline.stages.seen_before import _seen, lineage
+from pipeline.stages.contamination import _seen, lineage
 
 SMALL = (
     "stage=transformer",
@@ -43,7 +43,7 @@ def test_pieces_lose_no_window(monkeypatch: pytest.MonkeyPatch, piece: int) -> N
     text = letters(5000)
     whole = fingerprints(text)
     assert 40 < len(whole) < 130  # about one in 64
-    monkeypatch.setattr(samples_in_common, "PIECE", piece)
+    monkeypatch.setattr(text_overlap, "PIECE", piece)
     assert np.array_equal(fingerprints(text), whole)
 
 

@@ -14,10 +14,10 @@ from pipeline.contracts import Dataset
 from pipeline.datasets import Data
 from pipeline.datasets.corpus import Corpus
 from pipeline.datasets.documents import sha256
+from pipeline.datasets.duplicates import hashes, seen
 from pipeline.datasets.fetch import cache_root
 from pipeline.datasets.loading import loaded
-from pipeline.datasets.repeats import hashes, seen
-from pipeline.datasets.samples_in_common import common
+from pipeline.datasets.text_overlap import common
 from pipeline.errors import Readable, UserError
 from pipeline.experiment import load
 from pipeline.models import PADDING
