@@ -27,7 +27,7 @@ from command import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.cli.streams import between_words, leave_the_notebook
+from pipeline.cli.streams import between_words, unset_notebook_backend
 from pipeline.cli.terminal import Terminal
 from pipeline.report.table import show
 from pipeline.runs.run import Run
@@ -648,9 +648,9 @@ def test_tracking_address_in_the_environment(tmp_path: Path) -> None:
     assert (status(grid).name, status(grid).state) == ("grid", "FAILED")
 
 
-def test_a_notebooks_way_to_draw_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every command that was started from a notebook ended in matplotlib's traceback; another way is the user's."""
+def test_the_plotting_backend_of_a_notebook_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command that was started from a notebook ended in matplotlib's traceback; any other is kept."""
     for value, left in (("module://matplotlib_inline.backend_inline", None), ("TkAgg", "TkAgg")):
         monkeypatch.setenv("MPLBACKEND", value)
-        leave_the_notebook()
+        unset_notebook_backend()
         assert os.environ.get("MPLBACKEND") == left

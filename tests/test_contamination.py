@@ -1,4 +1,4 @@
-"""Whether a test set was trained on by the runs that a training starts from, or that its byte pairs are of."""
+"""Test contamination by the runs that a training starts from, or that its byte pairs come from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pipeline.datasets import text_overlap
 from pipeline.datasets.text_overlap import WINDOW, common, fingerprints
 from pipeline.runs.result import read_result
-from pipeline.stages.contamination import _seen, lineage
+from pipeline.stages.contamination import _contamination, lineage
 
 SMALL = (
     "stage=transformer",
@@ -75,8 +75,8 @@ def test_a_run_whose_data_are_not_known(tmp_path: Path) -> None:
     """Of stage=lightning: its config has a dataset, which it did not read."""
     (tmp_path / "receipt.json").write_text('{"data": "the user\'s own; pipeline has not read them"}')
     nothing: Any = None
-    said = _seen(tmp_path, nothing, nothing, {})
-    assert said == "data of which its receipt says nothing, this test perhaps among them"
+    said = _contamination(tmp_path, nothing, nothing, {})
+    assert said == "data that its receipt does not identify: contamination of this test cannot be ruled out"
 
 
 def notes(folder: Path, *words: str) -> tuple[str, list[str]]:
@@ -101,14 +101,14 @@ def test_text_that_was_trained_on_by_a_run_before_the_last(tmp_path: Path) -> No
     words = (f"dataset.tokens={second}", f"model.start={second}")
     _, said = notes(tmp_path, *SMALL, "dataset.path=a.txt", *words, "dataset.test=0.4")
     assert [one.split()[1] for one in said] == [second, first]
-    of_text = "% of this test's text, by samples: its figures flatter"
+    of_text = "% of this test text (contamination): the test result is optimistic"
     shares = [int(one.partition(of_text)[0].split()[-1]) for one in said]
     assert shares == [pytest.approx(13_400 / 160, abs=8), pytest.approx(10_000 / 160, abs=8)]
     (tmp_path / "longer.txt").write_bytes(letters(40_000, 2))
     _, said = notes(tmp_path, *SMALL, "dataset.path=longer.txt", *words)
     assert said[:1] == [
-        f"model.start: {second} was trained on data that cannot be had as they were, this test perhaps among them "
-        "(they have changed since)"
+        f"model.start: {second} was trained on data that cannot be loaded as they were (they have changed since): "
+        "contamination of this test cannot be ruled out"
     ]
     export = done(tmp_path, "stage=export", f"run={first}", "tracking=none")
     start = f"model.start={export}/artifacts/export/safetensors/model.safetensors"
@@ -128,7 +128,7 @@ def test_byte_pairs_that_were_learned_from_what_is_tested(tmp_path: Path) -> Non
     _, said = notes(tmp_path, *words, f"dataset.tokens={run}", "dataset.test=0.02")
     assert said == []
     _, said = notes(tmp_path, *words, f"dataset.tokens={run}", "dataset.test=0.5")
-    assert len(said) == 1 and said[0].startswith(f"dataset.tokens: those of {run} were learned from 9")
+    assert len(said) == 1 and said[0].startswith(f"dataset.tokens: those of {run} were learned from about 9")
 
 
 @pytest.mark.wide
@@ -150,6 +150,8 @@ def test_pairs_that_were_trained_on(tmp_path: Path) -> None:
     _, said = notes(tmp_path, *words, "dataset.train=400", "dataset.test=200", f"model.start={run}")
     (one,) = said
     count = int(
-        one.partition(f"model.start: {run} was trained on ")[2].partition(" of the 200 examples of this test")[0]
+        one.partition(f"model.start: {run} was trained on ")[2].partition(
+            " of the 200 test examples (contamination): the test result is optimistic"
+        )[0]
     )
     assert 100 < count <= 150

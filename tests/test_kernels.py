@@ -381,7 +381,7 @@ SMALL: Case = ("sizes", Gemm(m=16, n=16, k=16), "uniform", False)
 @pytest.mark.skipif(not openmp.available(), reason="no OpenMP")
 @pytest.mark.parametrize("threads", [1, 3])
 def test_openmp_of_a_users_has_the_threads_that_the_receipt_names(threads: int, tmp_path: Path) -> None:
-    """In a process that is no fork of this one, in which torch has begun the threads of the same library."""
+    """In a spawned process: torch has started threads of the same library in this one, which a fork would lack."""
     import torch
 
     torch.rand(2**20).sin()

@@ -51,19 +51,19 @@ def test_no_two_classes_have_one_name(tmp_path: Path) -> None:
         Npz(file=str(tmp_path / "two.npz"), classes=("a", "a")).load(tmp_path, 0)
 
 
-def test_examples_that_stand_there_twice_are_said(tmp_path: Path) -> None:
-    """A test whose examples were trained on flatters, and nobody said so; both of two classes were learned."""
+def test_duplicates_and_label_conflicts_are_noted(tmp_path: Path) -> None:
+    """A test on examples that were trained on was given as any other."""
     x, y = digits()
     assert len(np.unique(x.reshape(len(x), -1), axis=0)) == len(x)
     parts: dict[str, Any] = {"x_train": x[:200], "y_train": y[:200], "x_val": x[200:300], "y_val": y[200:300]}
     np.savez(tmp_path / "parts.npz", **parts, x_test=x[190:290], y_test=y[190:290])
-    of = "of the 100 {} examples are also in train, to the byte: what is measured there flatters"
+    of = "of the 100 {} examples are also in train, byte for byte (leakage): results on them are optimistic"
     assert Npz(file=str(tmp_path / "parts.npz")).load(tmp_path, 0).notes == (f"10 {of.format('test')}",)
     parts |= {"x_val": x[197:297], "y_val": (y[197:297] + 1) % 10}
     np.savez(tmp_path / "parts.npz", **parts, x_test=x[300:], y_test=y[300:])
     assert Npz(file=str(tmp_path / "parts.npz")).load(tmp_path, 0).notes == (
         f"3 {of.format('validation')}",
-        "3 examples stand there several times, with several classes, of which one can be right",
+        "3 examples occur more than once, with different classes (label conflict)",
     )
     lengths: dict[str, Any] = {"y_train": np.arange(200.0), "y_val": np.arange(100.0)}  # which may well differ
     np.savez(tmp_path / "parts.npz", **(parts | lengths), x_test=x[300:], y_test=np.arange(100.0))

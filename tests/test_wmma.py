@@ -369,13 +369,13 @@ def test_settings_that_make_no_sense_are_refused(said: str, fields: dict[str, An
     [
         ({"alpha": 1e38}, "alpha=1e+38: D would leave the range of float32; choose up to 1.66e+35 with K=1024"),
         ({"alpha": -1e38}, "alpha=-1e+38: D would leave the range of float32; choose up to 1.66e+35 with K=1024"),
-        ({"alpha": 1e-44}, "alpha=1e-44: D would be below the normal numbers of float32; choose 0, or 1e-23 and more"),
+        ({"alpha": 1e-44}, "alpha=1e-44: D would have subnormal numbers of float32; choose 0, or 1e-23 and more"),
         (
             {"alpha": 1e37, "sizes": (1,)},
             "alpha=1e+37: D would leave the range of float32; choose up to 1.32e+36 with K=128",
         ),
         ({"beta": 2e9, "dtype": "int8"}, "beta=2e+09: D would leave the range of int32; choose up to 8.38e+06"),
-        ({"beta": 1e-44}, "beta=1e-44: D would be below the normal numbers of float32; choose 0, or 1e-23 and more"),
+        ({"beta": 1e-44}, "beta=1e-44: D would have subnormal numbers of float32; choose 0, or 1e-23 and more"),
         (
             {"alpha": 2e9, "dtype": "int8"},
             "alpha=2e+09: D would leave the range of int32; choose up to 767 with K=1024",

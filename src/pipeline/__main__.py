@@ -15,11 +15,11 @@ def main() -> None:
     """The command."""
     refuse_elsewhere()
     from pipeline.cli.exits import status_of, stop_on_signals
-    from pipeline.cli.streams import forgive, leave_the_notebook, outlive_readers
+    from pipeline.cli.streams import forgive, outlive_readers, unset_notebook_backend
 
     outlive_readers()
     forgive(sys.stdout)
-    leave_the_notebook()
+    unset_notebook_backend()
     stop_on_signals()
     sys.exit(status_of(compose_and_run))
 

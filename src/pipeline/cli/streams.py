@@ -86,8 +86,8 @@ def _was_terminal(descriptor: int) -> bool:
     return stat.S_ISCHR(os.fstat(descriptor).st_mode)
 
 
-def leave_the_notebook() -> None:
-    """Forget where a notebook has its own processes draw: in another environment matplotlib would refuse the name."""
+def unset_notebook_backend() -> None:
+    """Unset a notebook's backend of matplotlib, which only the notebook's own environment need have installed."""
     if os.environ.get("MPLBACKEND", "").startswith("module://"):
         del os.environ["MPLBACKEND"]
 

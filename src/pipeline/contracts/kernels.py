@@ -94,7 +94,7 @@ class Kernel(Part):
 
     @property
     def forks(self) -> bool:
-        """Whether a forked process can run it: it has none of the threads that a library began before the fork."""
+        """Whether a forked process can run it, which lacks the threads that a library started before the fork."""
         return True
 
     @property

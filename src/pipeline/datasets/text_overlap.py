@@ -1,7 +1,7 @@
-"""How much of one text stands in another, wherever it stands there: by the fingerprints of some of its windows.
+"""How much of one text occurs in another, at any position: by fingerprints, the hashes of some windows of bytes.
 
-Their own beginnings decide which windows are taken, so that the same text has the same ones in both ("winnowing":
-Schleimer, Wilkerson & Aiken, SIGMOD 2003; here without its bound on gaps).
+A window is taken where the hash of its beginning is small, so that equal passages give equal fingerprints (after
+"winnowing": Schleimer, Wilkerson & Aiken, SIGMOD 2003; without its bound on the gaps).
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import numpy as np
 from pipeline.tokens import Content
 
 WINDOW = 32  # bytes: texts that have nothing else in common seldom share so many
-ONE_OF = 2**6  # windows, the one whose beginning has such a hash
+ONE_OF = 2**6  # windows
 PIECE = 2**22  # bytes of text at a time
 MIXED = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio, and odd
 
 
 def common(trained: Content, tested: Content) -> float:
-    """The share of `tested`, from 0 to 1, that occurs in `trained`: of the windows by which a text is known."""
+    """The share of `tested` that occurs in `trained`, from 0 to 1, estimated from its fingerprints."""
     windows = fingerprints(tested)
     return float(np.isin(windows, fingerprints(trained)).mean()) if len(windows) else 0.0
 
 
 def fingerprints(text: Content) -> np.ndarray:
-    """Hashes (N,) uint64 of windows of WINDOW bytes, one in about ONE_OF: the same ones wherever a text stands."""
+    """Hashes (N,) uint64 of about one in ONE_OF of the windows of WINDOW bytes."""
     found = [np.empty(0, np.uint64)]
     for first in range(0, len(text) - WINDOW + 1, PIECE):
         piece = text[first : first + PIECE + WINDOW - 1]

@@ -48,7 +48,7 @@ def of_settings(experiment: Experiment, keys: Sequence[str]) -> list[str]:
     notes = [one.why for one in _unread(experiment, keys)]
     changed = "augmentation" in map(group_of, keys) and choice(experiment.augmentation) != "none"
     if changed and not experiment.augmentation.active:
-        notes.append(f"augmentation={choice(experiment.augmentation)}: changes nothing as it is set")
+        notes.append(f"augmentation={choice(experiment.augmentation)}: changes nothing with these settings")
     if training.steps is not None and "training.epochs" in keys:
         notes.append(f"training.epochs={training.epochs}: training.steps={training.steps} replaces it")
     return notes

@@ -134,7 +134,7 @@ def _node(word: str) -> Mapping[str, object]:
 
 
 def _no_kernel(file: Path) -> str:
-    """Why a file that is named is none."""
+    """Why a file cannot be a kernel."""
     if not file.exists():
         return "no such file"
     if file.suffix == ".py":

@@ -1,7 +1,7 @@
-"""Whether what a training starts from has seen its test set: the weights of other runs, or the tokens learned there.
+"""Test contamination: whether the weights or tokens that a training starts from were learned from its test set.
 
-The data of those runs are loaded again by their configs, and compared with the test: examples by their bytes, text by
-samples of it.
+The training splits of the earlier runs are loaded again from their configs and compared with the test: examples by
+their bytes, text by fingerprints.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pipeline.contracts import Dataset
 from pipeline.datasets import Data
 from pipeline.datasets.corpus import Corpus
 from pipeline.datasets.documents import sha256
-from pipeline.datasets.duplicates import hashes, seen
+from pipeline.datasets.duplicates import hashes, overlap
 from pipeline.datasets.fetch import cache_root
 from pipeline.datasets.loading import loaded
 from pipeline.datasets.text_overlap import common
@@ -29,19 +29,21 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 LEAST = 0.02  # of a text: licences and headings occur in many
+OPTIMISTIC = "the test result is optimistic"
+UNKNOWN = "contamination of this test cannot be ruled out"
 
 
-def said_of_seen(experiment: Experiment, data: Data, receipt: Mapping[str, Any]) -> Iterator[str]:
-    """For people: which runs have seen how much of this test. `receipt`: this run's, with the hashes of its data."""
+def said_of_contamination(experiment: Experiment, data: Data, receipt: Mapping[str, Any]) -> Iterator[str]:
+    """For people: how much of this test earlier runs were trained on. `receipt`: this run's, with its data's hashes."""
     dataset = experiment.data_source
     for run in lineage(starts(experiment.config)):
-        said = _seen(run, experiment, data, receipt)
+        said = _contamination(run, experiment, data, receipt)
         if said is not None:
             yield f"model.start: {run.name} was trained on {said}"
     if not isinstance(dataset, Corpus) or dataset.tokens in KINDS or dataset.kind != "bpe":
         return  # they are learned from this run's own text, or not at all
     for run in lineage([dataset.tokens])[:1]:
-        said = _seen(run, experiment, data, receipt)
+        said = _contamination(run, experiment, data, receipt)
         if said is not None:
             yield f"dataset.tokens: those of {run.name} were learned from {said}"
 
@@ -66,11 +68,11 @@ def starts(config: Mapping[str, Any]) -> list[str]:
     return [one for one in named if isinstance(one, str)]
 
 
-def _seen(run: Path, experiment: Experiment, data: Data, receipt: Mapping[str, Any]) -> str | None:
-    """How much of the test another run was trained on; None for nothing that would be noticed."""
+def _contamination(run: Path, experiment: Experiment, data: Data, receipt: Mapping[str, Any]) -> str | None:
+    """How much of the test an earlier run was trained on, in words; None where no overlap was found."""
     then = read_json(run / "receipt.json")
     if then.get("data_sha256") is None:  # of stage=lightning or stage=keras
-        return "data of which its receipt says nothing, this test perhaps among them"
+        return f"data that its receipt does not identify: {UNKNOWN}"
     of_both = [(one.get("data_sha256"), one.get("held_out", {}).get("test")) for one in (then, receipt)]
     if of_both[0] == of_both[1]:
         return None
@@ -78,23 +80,23 @@ def _seen(run: Path, experiment: Experiment, data: Data, receipt: Mapping[str, A
         before = load(read_config(run))
         return _of_data(before.data_source, before.seed, then.get("data_sha256"), experiment, data)
     except Readable as error:
-        return f"data that cannot be had as they were, this test perhaps among them ({error})"
+        return f"data that cannot be loaded as they were ({error}): {UNKNOWN}"
 
 
 def _of_data(dataset: Dataset, seed: int, known_by: Any, experiment: Experiment, data: Data) -> str | None:
-    """What of the test is in the training split of `dataset`. Raises UserError where its data are others now."""
+    """How much of the test is in the training split of `dataset`, in words. Raises UserError where its data changed."""
     now = experiment.data_source
     if isinstance(dataset, Corpus) and isinstance(now, Corpus):
         trained, tested = _text(dataset, seed, known_by).train, _text(now, experiment.seed, data.sha256).test
         share = common(trained, tested)
-        return f"{share:.0%} of this test's text, by samples: its figures flatter" if share >= LEAST else None
+        return f"about {share:.0%} of this test text (contamination): {OPTIMISTIC}" if share >= LEAST else None
     before = loaded(dataset, seed)
     _check(before.sha256, known_by)
     trained, tested = (
         hashes(x, PADDING if of.holds_tokens else None) for of, x in ((before, before.train.x), (data, data.test.x))
     )
-    count = seen(tested, trained)
-    return f"{count:,} of the {len(data.test):,} examples of this test: its figures flatter" if count else None
+    count = overlap(tested, trained)
+    return f"{count:,} of the {len(data.test):,} test examples (contamination): {OPTIMISTIC}" if count else None
 
 
 def _text(dataset: Corpus, seed: int, known_by: Any) -> Any:

@@ -32,7 +32,7 @@ from pipeline.runs.saved import card_sha256
 from pipeline.spec import choice
 from pipeline.stages import training_table
 from pipeline.stages.beside import beside, joined
-from pipeline.stages.contamination import said_of_seen
+from pipeline.stages.contamination import said_of_contamination
 from pipeline.stages.data_checks import check_data
 from pipeline.stages.measuring import measure
 from pipeline.stages.rates import median_rate, rate_metrics, timings
@@ -78,8 +78,8 @@ def train(
     receipt |= of_updates(experiment, fit, data.task)
     if len(updates := receipt.get("updates", {})) == 1:
         run.note(
-            f"optimizer={choice(experiment.optimizer)}: every weight has its update {next(iter(updates))}; settings of "
-            "its other one have no effect"
+            f"optimizer={choice(experiment.optimizer)}: all trained weights get its {next(iter(updates))} update; the "
+            "settings of its other update have no effect"
         )
     fit = merged(fit, run)
     run.last_epoch = of_kept(fit, run.last_epoch, data.task)
@@ -123,7 +123,7 @@ def prepared(experiment: Experiment, run: Run, receipt: dict[str, Any], task: ty
     for said in (
         said_of_layout(experiment, data.task.shapes),
         *said_of_start(experiment, data, receipt),
-        *said_of_seen(experiment, data, receipt),
+        *said_of_contamination(experiment, data, receipt),
     ):
         if said:
             run.note(said)

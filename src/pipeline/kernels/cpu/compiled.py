@@ -129,7 +129,7 @@ def _compile(
 
 
 def _warnings_of(file: Path) -> Path:
-    """Where the compiler's words on what it has made are kept."""
+    """The file beside a library with the compiler's messages."""
     return file.with_suffix(".txt")
 
 

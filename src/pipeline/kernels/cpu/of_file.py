@@ -33,7 +33,7 @@ class Source(Cpp):
 
     @property
     def forks(self) -> bool:
-        """Without OpenMP: a framework may have begun the threads of the same library, for which a fork would wait."""
+        """Not with OpenMP: a framework may have started threads of the same library, for which a fork waits forever."""
         return openmp.FLAG not in self.flags("")
 
     def flags(self, dtype: str) -> tuple[str, ...]:

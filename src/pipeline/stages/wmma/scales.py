@@ -11,8 +11,8 @@ import numpy as np
 from pipeline.errors import UserError
 from pipeline.kernels.gemm import DTYPES, Gemm
 
-# Numbers of A, B and C lie in [-1, 1], so that products of two of them go down to 2^-48 or so: smaller scales leave
-# float32's normal numbers (2^-126 and more), below which its roundoff is no longer relative.
+# Numbers of A, B and C lie in [-1, 1], so that products of two of them go down to 2^-48 or so: smaller scales give
+# subnormal float32 numbers (below 2^-126), whose relative error is not bounded.
 LEAST = 1e-23
 OF_INT8 = 128  # that A, B and C hold at the most
 SPREAD = OF_INT8**2 / 3  # standard deviation of a product of two uniform ones
@@ -34,7 +34,7 @@ def check_scales(problems: Sequence[Gemm]) -> None:
             )
         if 0 < abs(scale) < LEAST:
             raise UserError(
-                f"stage.{name}={scale:g}: D would be below the normal numbers of {_kept_in(longest)}; choose 0, or "
+                f"stage.{name}={scale:g}: D would have subnormal numbers of {_kept_in(longest)}; choose 0, or "
                 f"{LEAST:g} and more"
             )
 
