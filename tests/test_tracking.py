@@ -692,7 +692,7 @@ def test_a_folder_whose_name_an_address_would_change_is_refused(
     (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / name)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    with_options = f"sqlite:///{tmp_path}/mlflow.db?timeout=9"  # the ? of an address is none of a folder's
+    with_options = f"sqlite:///{tmp_path}/mlflow.db?timeout=9"  # the ? begins the options of the address
     assert records.check_uri(with_options) == with_options
     if not refused:
         assert records.check_uri(records.DEFAULT_URI) == f"sqlite:///{tmp_path / name}/mlflow.db"

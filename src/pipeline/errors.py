@@ -37,7 +37,7 @@ class Pruned(BaseException):
 
 
 def raised(who: str, error: Exception) -> UserError:
-    """That code of the user's has raised something, whatever it is: `who raises ValueError: ...`."""
+    """For an exception from the user's code: `who raises ValueError: ...`."""
     return UserError(f"{who} raises {type(error).__name__}: {error}; PIPELINE_TRACEBACK=1 shows where")
 
 

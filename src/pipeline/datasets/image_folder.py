@@ -97,7 +97,7 @@ class ImageFolder(Dataset):
         say_left_out([*folders, *([many] if files else [])], shown)
 
     def _resized(self, sizes: Collection[Size]) -> tuple[str, ...]:
-        """That images had other sizes than they have now, where nobody chose one."""
+        """A note that images were resized to the default size, where they had another one."""
         others = sorted((one for one in sizes if one != SIZE), key=lambda one: one[0] * one[1])
         if self.size != SIZE or not others:
             return ()

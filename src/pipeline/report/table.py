@@ -202,7 +202,7 @@ def in_cells(number: int) -> str:
 
 
 def counted(values: Sequence[float]) -> str:
-    """How many numbers there are, and how many are none: `n=4`, `n=4, 1 nan`."""
+    """How many finite or infinite values there are, and how many NaN: `n=4`, `n=4, 1 nan`."""
     lost = sum(map(math.isnan, values))
     return f"n={len(values) - lost}{f', {lost} nan' if lost else ''}"
 

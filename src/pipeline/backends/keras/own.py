@@ -37,7 +37,7 @@ COUNTS = ("batch_size", "steps_per_epoch", "validation_steps", "validation_batch
 def made(asked: Asked) -> tuple[Any, dict[str, Any], list[Any]]:
     """The model, the splits and the callbacks. Raises UserError where they are not what `fit` takes."""
     model, data, callbacks = asked.net, asked.data, asked.callbacks
-    assert data is not None  # the stage has no net with data of its own
+    assert data is not None  # stage=keras requires it
     with fresh_names():
         net = model.made()
     if not isinstance(net, keras.Model) or not net.compiled:

@@ -24,7 +24,7 @@ def flags(files: Iterable[Path]) -> tuple[str, ...]:
 
 
 def ignored(files: Iterable[Path]) -> str | None:
-    """That `#pragma omp` does nothing here, in words; None where it works, or nobody asks."""
+    """A note that `#pragma omp` has no effect here; None where it has, or the files have none."""
     return IGNORED if _asked(files) and not available() else None
 
 
