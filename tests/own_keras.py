@@ -63,6 +63,41 @@ def unequal() -> dict[str, Any]:
     return {**arrays(), "test": (x, y[1:])}
 
 
+class Broken(keras.layers.Layer):
+    """Raises where it trains."""
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        if training:
+            raise ValueError("no such column")
+        return x
+
+
+def broken() -> Any:
+    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2), Broken()])
+    made.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return made
+
+
+def still() -> Any:
+    made = model()
+    made.compile(keras.optimizers.SGD(0.0), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return made
+
+
+class Damaged(keras.utils.PyDataset):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, batch: int) -> Any:
+        if batch == 2:
+            raise OSError("image 64")
+        return tuple(one[:32] for one in arrays()["train"])
+
+
+def damaged() -> dict[str, Any]:
+    return {"train": Damaged()}
+
+
 def callbacks() -> list[Any]:
     return [keras.callbacks.EarlyStopping("val_loss", patience=0, min_delta=100, start_from_epoch=1)]
 

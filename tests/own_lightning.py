@@ -131,6 +131,46 @@ class Quiet(Lit):
         """Measures nothing."""
 
 
+class Broken(Lit):
+    """Raises in its fourth step."""
+
+    def training_step(self, batch: Any, number: int) -> Any:
+        if number == 3:
+            raise ValueError("a label\nis damaged")
+        return super().training_step(batch, number)
+
+
+class Narrow(Lit):
+    """Gives its net too few columns, which torch finds out."""
+
+    def training_step(self, batch: Any, _: int) -> Any:
+        return self.net(batch[0][:, :3]).sum()
+
+
+class Still(Lit):
+    """Has no loss."""
+
+    def training_step(self, batch: Any, _: int) -> None:
+        """Lightning counts the step."""
+
+
+class Damaged(torch.utils.data.Dataset[Any]):
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, number: int) -> Any:
+        if number == 40:
+            raise KeyError("image 40")
+        return torch.zeros(4), 0
+
+
+class FromWorkers(Clouds):
+    """Loaded by another process, which finds a damaged example."""
+
+    def train_dataloader(self) -> Any:
+        return torch.utils.data.DataLoader(Damaged(), batch_size=32, num_workers=1)
+
+
 class Manual(Lit):
     """Steps its optimizer itself."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,72 @@ def test_weights_that_are_not_finite_fail_the_run(tmp_path: Path) -> None:
     (run,) = runs(tmp_path)
     assert status(run).state == "FAILED"
     assert "the weight net.0.kernel holds numbers that are not finite" in str(status(run).error)
+
+
+RAISES = r"{} \(\S*{}\.py, line \d+\) raises {}; artifacts/traceback\.txt has the traceback"
+
+
+def raised(folder: Path, *words: str, **changes: str) -> str:
+    """The message of a run that the user's code has ended; its traceback lies in the run."""
+    result = pipeline(folder, "tracking=none", *words, **changes)
+    assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
+    (run,) = runs(folder)
+    (said,) = (line.removeprefix("error: ") for line in result.stderr.splitlines() if line.startswith("error: "))
+    assert status(run).state == "FAILED" and str(status(run).error).endswith(said)
+    assert (run / "artifacts/traceback.txt").read_text().startswith("Traceback (most recent call last)")
+    return said
+
+
+def test_an_exception_of_the_users_is_one_message_with_its_place(tmp_path: Path) -> None:
+    words = ("stage.module=own_lightning.Broken", *(word for word in LIT if "module" not in word))
+    found = raised(tmp_path, *words, **KNOWN)
+    assert re.fullmatch(RAISES.format("training_step", "own_lightning", "ValueError: a label is damaged"), found)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("word", "where", "what"),
+    [
+        ("stage.module=own_lightning.Narrow", "training_step", "RuntimeError: mat1 and mat2 shapes .*"),
+        ("stage.data=own_lightning.FromWorkers", "__getitem__", "KeyError: 'image 40'"),
+    ],
+)
+def test_so_is_what_a_library_or_another_process_raises_for_it(
+    tmp_path: Path, word: str, where: str, what: str
+) -> None:
+    words = (word, *(one for one in LIT if one.partition("=")[0] != word.partition("=")[0]))
+    assert re.fullmatch(RAISES.format(where, "own_lightning", what), raised(tmp_path, *words, **KNOWN))
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+@pytest.mark.parametrize(
+    ("model", "data", "where", "what"),
+    [
+        ("broken", "arrays", "call", "ValueError: .*no such column.*"),
+        ("model", "damaged", "__getitem__", "OSError: image 64"),
+    ],
+)
+def test_so_is_one_of_a_keras_training(
+    tmp_path: Path, backend: str, model: str, data: str, where: str, what: str
+) -> None:
+    """TensorFlow's graphs quote the traceback in the message."""
+    words = (f"stage.model=own_keras.{model}", f"stage.data=own_keras.{data}", f"backend={backend}", "stage.epochs=1")
+    found = raised(tmp_path, "stage=keras", *words, **KERAS)
+    assert re.fullmatch(RAISES.format(where, "own_keras", what), found) and "\\x1b" not in found
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("framework", ["lightning", "keras"])
+def test_steps_that_change_no_weight_are_noted(tmp_path: Path, framework: str) -> None:
+    if framework == "lightning":
+        words = ("stage.module=own_lightning.Still", *(word for word in LIT if "module" not in word))
+        run = done(tmp_path, *words, "tracking=none", **KNOWN)
+    else:
+        words = ("stage.model=own_keras.still", "stage.data=own_keras.arrays", "backend=jax", "stage.epochs=3")
+        run = done(tmp_path, "stage=keras", *words, "tracking=none", **KERAS)
+    (note,) = (one for one in json.loads((run / "result.json").read_text())["notes"] if "no weight" in one)
+    assert note.startswith("24 optimizer steps have changed no weight: the learning rate is 0")
 
 
 @pytest.mark.parametrize(

@@ -267,9 +267,10 @@ def report(experiment: Experiment, run: Run, result: Result, tracker: Any) -> in
 
 
 def explained(error: BaseException, resolved: Resolved, folder: Path, stage: Stage) -> BaseException:
-    """What a person can act on, for the errors that the machine makes; any other error as it is."""
+    """What a person can act on, for the errors that the machine or the user's code makes; any other error as it is."""
     from pipeline.machine.memory import as_user_error, is_out_of_memory
     from pipeline.runs.json_files import cannot_write
+    from pipeline.runs.user_errors import as_run_error
 
     if isinstance(error, (UserError, RunError)):
         return error
@@ -278,4 +279,6 @@ def explained(error: BaseException, resolved: Resolved, folder: Path, stage: Sta
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
         path = Path(error.filename or folder).absolute()
         return cannot_write(path, error) if path.is_relative_to(folder) else cannot_write(path, error, key="")
+    if isinstance(error, Exception):
+        return as_run_error(error, folder / "artifacts") or error
     return error

@@ -15,11 +15,11 @@ from pipeline.backends.shared.own import Asked, OwnFit, Watch
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.models import weights
+from pipeline.runs.weights import digest
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
     from pipeline.runs.run import Run
-from pipeline.runs.weights import digest
 
 SPLITS = ("train", "validation", "test")
 # What the run says already; by the key to use instead.
@@ -95,7 +95,9 @@ def fit(asked: Asked, experiment: Experiment, resolved: Resolved, run: Run) -> O
                     "a callback has put other weights in after the last epoch, as EarlyStopping.restore_best_weights "
                     "does: these are saved and tested, and what was logged is of the last epoch's"
                 )
-            watch.keep(int(net.optimizer.iterations.numpy()), over=True)
+            steps = int(net.optimizer.iterations.numpy())
+            watch.keep(steps, over=True)
+        watch.note_unchanged(weights.from_keras(net), weights.trained_keras(net), steps)
         seconds = watch.training_s
         tested = {}
         if "test" in splits:
@@ -105,7 +107,7 @@ def fit(asked: Asked, experiment: Experiment, resolved: Resolved, run: Run) -> O
             weights=weights.from_keras(net),
             metrics=watch.metrics(tested),
             epochs=watch.epochs,
-            steps=int(net.optimizer.iterations.numpy()),
+            steps=steps,
             seconds=seconds,
             parameters=sum(math.prod(variable.shape) for variable in net.trainable_variables),
             peak_memory=peak_memory(resolved),
@@ -150,6 +152,7 @@ class _Follow(keras.callbacks.Callback):  # type: ignore[name-defined]
             for variable, value in zip(variables, state.read(checkpoint.state, _values(self.model)), strict=True):
                 variable.assign(value)
             remembered.put_back(self.before, state.read_after(checkpoint.state, len(variables)))
+        self.watch.begins_with(weights.from_keras(self.model), weights.trained_keras(self.model))
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         steps = int(self.model.optimizer.iterations.numpy())

@@ -20,7 +20,7 @@ from pipeline.runs.checkpoint import newest
 from pipeline.runs.fit import Observation
 from pipeline.runs.keeping import Contents, Keeping, resume_words
 from pipeline.runs.result import Metric
-from pipeline.runs.weights import Weights
+from pipeline.runs.weights import Weights, digest
 from pipeline.spec import named_object
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ class Watch:
         self.observation = None if run.checkpoint is None else observation_of(run.checkpoint)  # where the backend looks
         self.started = time.perf_counter()
         self.over: bool = kept.get("over", False)  # nothing but the test is left
+        self.initial: str | None = None  # the digest of the trained weights before the first step
         self.save: Callable[[Path], Any] | None = None
 
     @property
@@ -182,6 +183,19 @@ class Watch:
         finally:
             self.keeping.close()
 
+    def begins_with(self, weights: Weights, trained: Collection[str]) -> None:
+        """The weights before the first step, and the names of those that an optimizer changes."""
+        if self.run.checkpoint is None and trained:
+            self.initial = _digest_of(weights, trained)
+
+    def note_unchanged(self, weights: Weights, trained: Collection[str], steps: int) -> None:
+        """Say so where no step has changed a weight: the framework counts steps without a gradient too."""
+        if self.initial == _digest_of(weights, trained):
+            self.run.note(
+                f"{steps:,} optimizer steps have changed no weight: the learning rate is 0, or the training step gives "
+                "no loss that depends on one"
+            )
+
     def refuse_untrained(self, steps: int) -> None:
         """Raises RunError after a training that came to no epoch: its numbers are the initial weights'."""
         if not self.epochs:
@@ -196,6 +210,10 @@ class Watch:
             names = ", ".join(name for name, one in self.epoch_of.items() if one == epoch)
             self.run.note(f"{names}: of epoch {epoch}, the last of {self.epochs} that measured it")
         return tuple(Metric(name, value) for name, value in (self.last | numbers(tested)).items())
+
+
+def _digest_of(weights: Weights, trained: Collection[str]) -> str:
+    return digest({name: weights[name] for name in trained if name in weights})
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:

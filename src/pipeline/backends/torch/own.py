@@ -101,6 +101,7 @@ def fit(asked: Asked, experiment: Experiment, resolved: Resolved, run: Run) -> O
             made_trainer.fit(net, datamodule=held, **goes_on)  # type: ignore[arg-type]
             follow.write(made_trainer, over=True)
         watch.refuse_untrained(made_trainer.global_step)
+        watch.note_unchanged(weights.from_torch(net), weights.trained_torch(net), made_trainer.global_step)
         seconds = watch.training_s
         tested: Sequence[Mapping[str, float]] = ()
         if _overridden(net, held, "test_dataloader") and _overridden(net, None, "test_step"):
@@ -197,7 +198,8 @@ class _Follow(pl.Callback):
         trainer.callbacks = [self, *(one for one in trainer.callbacks if one is not self)]
         trainer.should_stop = trainer.should_stop or self.watch.over  # Lightning does not keep it
 
-    def on_train_start(self, *_: Any) -> None:
+    def on_train_start(self, _: Any, net: Any) -> None:
+        self.watch.begins_with(weights.from_torch(net), weights.trained_torch(net))
         if self.watch.run.checkpoint is not None:  # not the draws of the first epochs again
             pl.seed_everything(self.seed + self.watch.epochs, verbose=False)
 
