@@ -1,7 +1,7 @@
 """python -m bench table: the README's table of figures on GPUs, from results/<device>/<date>.json alone.
 
 `--write` puts it into the README, between its two marks. A column is a GPU that has a file; of each figure the newest.
-The last line names each date and commit of which the column has a figure.
+Each figure has a letter in brackets, the last line the date and commit that it stands for.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 from bench.measure import with_range
@@ -45,6 +46,11 @@ def fastest(row: Row) -> str:
     """The rate of the fastest kernel, by name and size."""
     size, kernel = row["what"].removeprefix("fastest: ").split("/")
     return f"{rate(row)}: `{kernel}`, {size.replace('x', '×')}"
+
+
+def of_integers(row: Row) -> str:
+    """As `fastest`, of operations that are none of floating point."""
+    return fastest({**row, "unit": "TOP/s"})
 
 
 def ceiling(row: Row) -> str:
@@ -88,7 +94,7 @@ def _precisions(backend: str, name: str) -> tuple[Line, ...]:
 def _kernels(dtype: str, part: str, sizes: str) -> tuple[Line, ...]:
     what = f"matmuls in {dtype} at {sizes}"
     return (
-        Line(f"{what}: the fastest kernel of ours at the largest", part, "fastest: ", fastest),
+        Line(f"{what}: our fastest kernel, at the largest size timed", part, "fastest: ", fastest),
         Line(f"{what}: its share of the library's rate", part, "fastest: share", share),
     )
 
@@ -100,7 +106,7 @@ LINES = (
     *_kernels("bf16", "kernels, bf16", "4096³"),
     Line("ceiling of matmuls in bf16: operands that are never fetched", "kernels, bf16", "highest ceiling: ", ceiling),
     *_kernels("tf32", "reach, tf32", "4096³"),
-    Line("matmuls in int8 at 4096³: the fastest kernel of ours", "reach, int8", "fastest: ", fastest),
+    Line("matmuls in int8 at 4096³: our fastest kernel", "reach, int8", "fastest: ", of_integers),
     Line(
         "off multiples of 8 at 1024 in fp16: what padding gains with cuBLAS",
         "reach, padding",
@@ -130,9 +136,9 @@ def table(root: Path) -> str:
     heads = [*devices] or ["an NVIDIA GPU"]
     lines = [f"| | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
     for line in LINES:
-        cells = [cell(figure(files, line), line) for files in devices.values()] or [NONE]
+        cells = [cell(figure(files, line), line, origins(files)) for files in devices.values()] or [NONE]
         lines.append(f"| {line.label} | {' | '.join(cells)} |")
-    measured = [origins(files) for files in devices.values()] or [NONE]
+    measured = [named(origins(files)) for files in devices.values()] or [NONE]
     short = [missed(files) for files in devices.values()] or [NONE]
     lines.append(f"| limits that were missed | {' | '.join(short)} |")
     return "\n".join([*lines, f"| measured on, at commit | {' | '.join(measured)} |"]) + "\n"
@@ -182,8 +188,8 @@ def ranged(row: Row, rows: Sequence[Row]) -> Row:
     return with_range(row, {one["what"]: one for one in rows}, ours, f"{ours.partition('/')[0]}/{library}")
 
 
-def cell(found: Figure | None, line: Line) -> str:
-    """The figure as it is written, and how its part ended where it did not pass."""
+def cell(found: Figure | None, line: Line, letters: Mapping[str, str]) -> str:
+    """The figure as it is written, how its part ended where it did not pass, and the letter of its date and commit."""
     if found is None:
         return NONE
     state = found.entry["state"]
@@ -192,7 +198,7 @@ def cell(found: Figure | None, line: Line) -> str:
     later = f", later {found.entry['later']['state']}" if "later" in found.entry else ""
     ended = f"{state}{later}".removeprefix("passed, ")
     written = NOT_A_NUMBER if isnan(found.row["median"]) else line.written(found.row)
-    return written + ("" if ended == "passed" else f" ({ended})")
+    return f"{written}{'' if ended == 'passed' else f' ({ended})'} {letters[origin(found)]}"
 
 
 def missed_limits(entry: Mapping[str, Any]) -> list[Row]:
@@ -225,10 +231,20 @@ def is_of(what: str, wanted: str) -> bool:
     return what.startswith(begin + colon) and ("share of" in what) == (rest == "share")
 
 
-def origins(files: Sequence[Mapping[str, Any]]) -> str:
-    """The dates and commits, in short, of the figures that a column shows, the oldest first."""
+def origin(found: Figure) -> str:
+    """The date and the commit, in short, of a figure."""
+    return f"{found.date}, {commit(found.entry['git'])}"
+
+
+def origins(files: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The letter, in brackets, of each date and commit of which a column shows a figure, the oldest first."""
     shown = [found for line in LINES if (found := figure(files, line)) is not None]
-    return "; ".join(sorted({f"{one.date}, {commit(one.entry['git'])}" for one in shown})) or NONE
+    return {one: f"[{letter}]" for one, letter in zip(sorted({*map(origin, shown)}), ascii_lowercase, strict=False)}
+
+
+def named(letters: Mapping[str, str]) -> str:
+    """What the letters stand for."""
+    return "; ".join(f"{letter} {one}" for one, letter in letters.items()) or NONE
 
 
 def commit(git: Mapping[str, Any]) -> str:

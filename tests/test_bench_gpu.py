@@ -664,21 +664,21 @@ def test_the_table_has_the_newest_figure_of_a_gpu(tmp_path: Path) -> None:
     figures(tmp_path, "2026-01-02", gpt_gpu=2e6)
     figures(tmp_path, "2026-01-03", other=3e6)
     found = lines_of(tmp_path)
-    assert found["`experiment=gpt_gpu`"] == "2,000,000 tokens/s (n = 1)"
-    assert found["measured on, at commit"] == "2026-01-02, 0123456"
+    assert found["`experiment=gpt_gpu`"] == "2,000,000 tokens/s (n = 1) [a]"
+    assert found["measured on, at commit"] == "[a] 2026-01-02, 0123456"
     assert found["PyTorch: mixed_bf16 / fp32"] == "not measured"
 
 
 def test_the_table_says_what_is_no_number_and_what_failed_later(tmp_path: Path) -> None:
     """A NaN lies in a file as a text, and no table could be written; a failure since was written as passed."""
     figures(tmp_path, "2026-01-01", gpt_gpu=math.nan)
-    assert lines_of(tmp_path)["`experiment=gpt_gpu`"] == "not a number"
+    assert lines_of(tmp_path)["`experiment=gpt_gpu`"] == "not a number [a]"
     figures(tmp_path, "2026-01-02", gpt_gpu=2e6)
     path = tmp_path / "nvidia-h200" / "2026-01-02.json"
     kept = json.loads(path.read_text())
     kept["results"]["gpt_gpu"]["later"] = {"state": "failed", "message": "the loss is NaN"}
     write_json(path, kept)
-    assert lines_of(tmp_path)["`experiment=gpt_gpu`"] == "2,000,000 tokens/s (n = 1) (later failed)"
+    assert lines_of(tmp_path)["`experiment=gpt_gpu`"] == "2,000,000 tokens/s (n = 1) (later failed) [a]"
 
 
 def test_the_table_names_every_date_and_commit_that_it_shows(tmp_path: Path) -> None:
@@ -689,9 +689,9 @@ def test_the_table_names_every_date_and_commit_that_it_shows(tmp_path: Path) -> 
     figures(tmp_path, "2026-01-02", commit="abcdefghij", gpt_gpu=1e6)
     figures(tmp_path, "2026-01-03", state="out of time", gpt_gpu=2e6)
     found = lines_of(tmp_path)
-    assert found["measured on, at commit"] == "2026-01-01, no commit; 2026-01-03, 0123456"
-    assert found["`experiment=gpt_gpu`"] == "2,000,000 tokens/s (n = 1) (out of time)"
-    assert found["`device.memory_limit=1GB`, PyTorch's peak"] == "500 MB: kept"
+    assert found["measured on, at commit"] == "[a] 2026-01-01, no commit; [b] 2026-01-03, 0123456"
+    assert found["`experiment=gpt_gpu`"] == "2,000,000 tokens/s (n = 1) (out of time) [b]"
+    assert found["`device.memory_limit=1GB`, PyTorch's peak"] == "500 MB: kept [a]"
 
 
 def test_a_figure_says_whether_it_missed_its_limit_or_others_of_its_part_did(tmp_path: Path) -> None:
@@ -704,8 +704,8 @@ def test_a_figure_says_whether_it_missed_its_limit_or_others_of_its_part_did(tmp
     parts = {f"memory limit, {name}": {**entry, "rows": peaks} for name in ("torch", "jax")}
     keep(tmp_path, where, parts)
     found = lines_of(tmp_path)
-    assert found["`device.memory_limit=1GB`, PyTorch's peak"].endswith(" (missed)")
-    assert found["`device.memory_limit=1GB`, JAX's peak"] == "500 MB: kept"
+    assert found["`device.memory_limit=1GB`, PyTorch's peak"].endswith(" (missed) [a]")
+    assert found["`device.memory_limit=1GB`, JAX's peak"] == "500 MB: kept [a]"
     assert found["limits that were missed"].startswith("torch, peak 5e+08 (at most 1e+09); ")
 
 
@@ -778,7 +778,7 @@ def test_the_table_has_a_shares_range_from_the_rates_beside_it(tmp_path: Path) -
         ([rates[0], row(what, [0.7], "")], "70.0% of cublas"),
     ):
         keep(tmp_path, where, {"kernels, fp16": {**entry, "rows": rows}})
-        assert lines_of(tmp_path)[line] == expected
+        assert lines_of(tmp_path)[line] == f"{expected} [a]"
 
 
 CARD = {"device": {"effective": "gpu:0", "hardware": {"compute_capability": "9.0"}}}
