@@ -428,6 +428,16 @@ def test_traceback_on_request(tmp_path: Path) -> None:
     assert result.stderr.splitlines()[-1].startswith("error: model=nope: no such choice")
 
 
+def test_the_tab_key_completes_words(tmp_path: Path) -> None:
+    """By Hydra's own query, which what `pipeline -sc install=bash` prints makes of the line that is being typed."""
+    for typed, choices in (
+        ("pipeline precision=mi", ["precision=mixed", "precision=mixed_bf16", "precision=mixed_fp16"]),
+        ("pipeline stage=wmma stage.al", ["stage.alpha="]),
+    ):
+        line = {"COMP_LINE": typed, "COMP_POINT": str(len(typed))}
+        assert pipeline(tmp_path, "-sc", "query=bash", **line).stdout.split() == choices
+
+
 def test_console_script(tmp_path: Path) -> None:
     script = Path(sys.executable).with_name("pipeline")
     result = subprocess.run(
