@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from command import done
+from command import done, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -125,6 +125,14 @@ def test_a_pattern_names_more_of_adams_and_must_name_one() -> None:
     assert Muon(by_adam=("inner",)).kinds(SHAPES, 83)["inner.kernel"] == ADAM
     with pytest.raises(UserError, match=r"optimizer.by_adam=\[logits\]: matches no weight; this model has tokens"):
         Muon(by_adam=("logits",)).kinds(SHAPES, 83)
+
+
+@pytest.mark.parametrize(
+    "backend", ["torch", *(pytest.param(name, marks=pytest.mark.wide) for name in ("tensorflow", "jax"))]
+)
+def test_a_pattern_without_a_weight_is_refused_before_the_run_begins(backend: str, tmp_path: Path) -> None:
+    words = ("dataset=digits", "optimizer=muon", "optimizer.by_adam=[nothing]", f"backend={backend}")
+    assert refused(tmp_path, *words).startswith("optimizer.by_adam=[nothing]: matches no weight; this model has ")
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

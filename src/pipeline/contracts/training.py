@@ -81,8 +81,9 @@ class Optimizer(Part):
     """A rule by which weights are updated, the same on every backend. `learning_rate`: what a schedule scales.
 
     `decay`: which weights its weight decay, if any, shrinks: `all`, or `matrices` (`decays`). `several`: it has several
-    kinds of update, and `kinds` says which a weight gets. `averages_squares`: it divides by the root of a mean of
-    squared gradients, which are 0 in float16 where gradients are small.
+    kinds of update, and `kinds` says which a weight gets; `asks_the_model`: it may refuse the model's weights there.
+    `averages_squares`: it divides by the root of a mean of squared gradients, which are 0 in float16 where gradients
+    are small.
     """
 
     one_of: ClassVar[tuple[str, ...]] = ("torch", "keras")
@@ -96,8 +97,11 @@ class Optimizer(Part):
 
         @property
         def decay(self) -> str: ...
+
+        @property
+        def asks_the_model(self) -> bool: ...
     else:
-        decay = "all"
+        decay, asks_the_model = "all", False
 
     def decays(self, name: str, shape: tuple[int, ...]) -> bool:
         """Whether a weight decays. With `matrices` those of one dimension do not (biases, and the scales and shifts of

@@ -43,6 +43,11 @@ class Muon(Optimizer):
     beta_2: Decay = 0.95
     epsilon: Epsilon = 1e-7
 
+    @property
+    def asks_the_model(self) -> bool:
+        """Whether its patterns name weights of this model."""
+        return bool(self.by_adam)
+
     def slots(self) -> int:
         return 2
 

@@ -159,7 +159,9 @@ def _loss(experiment: Experiment) -> Any:
 def check_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> None:
     """Refuse a model that cannot be trained on examples of these shapes. Raises UserError."""
     with runtime_settings(experiment, resolved):
-        _initial_model(experiment, shapes, resolved)
+        model, *_ = _initial_model(experiment, shapes, resolved)
+        if experiment.optimizer.asks_the_model:
+            experiment.kinds_of_update(weights.shapes_keras(model), model.output_shape[-1])
 
 
 @contextlib.contextmanager

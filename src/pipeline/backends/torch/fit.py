@@ -119,7 +119,10 @@ def predictor(experiment: Experiment, shapes: Shapes, saved: Weights, resolved: 
 def check_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> None:
     """Refuse a model that cannot be trained on examples of these shapes. Raises UserError."""
     with runtime_settings(experiment, resolved):
-        initial_net(experiment, shapes, Lowering(resolved))
+        net, *_ = initial_net(experiment, shapes, Lowering(resolved))
+        if experiment.optimizer.asks_the_model:
+            every = {name: shape for name, _, shape in weights.parameters_torch(net)}
+            experiment.kinds_of_update(every, shapes.outputs[-1])
 
 
 @contextlib.contextmanager
