@@ -78,6 +78,7 @@ def asks_the_data(experiment: Experiment) -> bool:
         or experiment.loss.asks_the_data
         or not is_ours(experiment.loss)
         or training.validates_for is not None
+        or experiment.profiler.steps > 0
         or (experiment.starting.start is not None and data.task.example_kind in TEXT)
         or (longest is not None and longest[1] > 0 and training.steps is None)
     )
