@@ -342,3 +342,8 @@ def test_a_variable_that_would_change_a_training_in_silence_is_refused(tmp_path:
     """A validation of one batch stood for that of all, and a grid without the variable took it over."""
     said = refused(tmp_path, "dataset=digits", **{name: "1"})
     assert said.startswith(f"{name}=1: {who}") and said.endswith("which no config or receipt would show; unset it")
+
+
+def test_a_variable_by_which_jax_compiles_nothing_is_refused(tmp_path: Path) -> None:
+    said = refused(tmp_path, "dataset=digits", "backend=jax", JAX_DISABLE_JIT="1")
+    assert said == "JAX_DISABLE_JIT=1: backend=jax compiles each step; unset it"

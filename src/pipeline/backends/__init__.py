@@ -19,7 +19,7 @@ from typing import ClassVar
 from pydantic import PositiveInt
 
 from pipeline.contracts import Backend
-from pipeline.errors import Impossible
+from pipeline.errors import Impossible, UserError
 from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.device import Gpu, Place
 from pipeline.machine.threads import check_threads, wait_briefly
@@ -120,6 +120,12 @@ class Jax(Backend):
     modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.keras.fit", "pipeline.backends.keras.engine_jax")
     probe: ClassVar[str] = "pipeline.backends.keras.probe"
     shards: ClassVar[bool] = True
+
+    def check_device(self, place: Place) -> None:
+        """Refuse the variable by which JAX compiles nothing: a step is a compiled function."""
+        value = os.environ.get("JAX_DISABLE_JIT", "")
+        if value.lower() in ("y", "yes", "t", "true", "on", "1"):  # JAX's words
+            raise UserError(f"JAX_DISABLE_JIT={value}: backend=jax compiles each step; unset it")
 
     def load(self) -> ModuleType:
         """Choose Keras's backend for this process and import it."""
