@@ -72,6 +72,30 @@ def test_what_decides_and_what_does_not(source: Path) -> None:
         assert name not in torch | jax
 
 
+@pytest.mark.parametrize(
+    ("backend", "found"),
+    [
+        ("jax", {"package flax", "package optax"}),
+        pytest.param("tensorflow", {"package tensorflow-probability", "package tf_keras"}, marks=pytest.mark.wide),
+    ],
+)
+def test_what_a_solver_computes_with_on_a_backend_counts(source: Path, backend: str, found: set[str]) -> None:
+    """With another L-BFGS of TensorFlow Probability, a grid gave the results of the one before."""
+    words = ("stage=pinn", "dataset=function", "solver=deepxde_adam")
+    assert found <= ask(source, *words, f"backend={backend}")[1]
+    assert not found & ask(source, *words)[1]
+
+
+@pytest.mark.parametrize(
+    "words", ["stage=matmul", pytest.param("stage=devices stage.measure=true", marks=pytest.mark.wide)]
+)
+def test_the_program_that_measures_the_ceilings_counts(source: Path, words: str) -> None:
+    before, _ = ask(source, *words.split())
+    with (source / "kernels/cpu/team.h").open("a") as file:
+        file.write("// another one\n")
+    assert ask(source, *words.split())[0] != before
+
+
 BY_NAME = {
     "experiment=gpt_tiny dataset.tokens=bytes": "tokens.byte",
     "experiment=gpt_tiny dataset.tokens=bpe backend=jax": "tokens.bpe",

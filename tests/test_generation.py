@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,12 @@ def test_greedy_is_the_limit_of_a_low_temperature_and_of_one_token(logits: np.nd
     np.testing.assert_array_equal(greedy, Sampling(top_k=1).choose(logits, 0))
     np.testing.assert_array_equal(greedy, Sampling(top_p=1e-9).choose(logits, 0))
     assert all(logits[row, token] == logits[row].max() for row, token in enumerate(greedy))
+
+
+def test_a_very_low_temperature_leaves_the_most_probable_token() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Sampling(temperature=1e-320).choose(np.array([[0.0, 2.0, 1.0]]), 0).tolist() == [1]
 
 
 def test_draws_follow_the_probabilities_and_depend_on_seed_row_and_number() -> None:

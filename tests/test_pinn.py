@@ -33,11 +33,12 @@ from pipeline.pinn.problems.diffusion_inverse import DiffusionInverse
 from pipeline.pinn.problems.function import Function
 from pipeline.pinn.problems.ode import Ode
 from pipeline.pinn.problems.poisson_lshape import PoissonLShape
-from pipeline.pinn.solvers import deepxde_adam
+from pipeline.pinn.solvers import deepxde_adam, deepxde_watch
 from pipeline.pinn.solvers.deepxde import Deepxde
 from pipeline.pinn.solvers.deepxde_adam import DeepxdeAdam
 from pipeline.pinn.solvers.gauss_newton import GaussNewton
 from pipeline.runs.records import read_config, read_metrics
+from pipeline.runs.result import read_result
 
 CONF = Path(__file__).parents[1] / "conf"
 OWN = {"PIPELINE_MODULES": "own_problems", "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{Path(__file__).parent}"}
@@ -246,6 +247,26 @@ def test_lbfgs_takes_no_more_steps_than_it_may(place: Path, words: tuple[str, ..
         assert figures(run)["steps"] == wanted
     rows = [record.step for record in read_metrics(run)]
     assert rows[-1] == figures(run)["steps"]
+    result = read_result(run)
+    assert result is not None
+    ended = any(one.startswith("L-BFGS ended after ") for one in result.notes)
+    assert ended == ("dataset.interior=2" in words)
+
+
+def test_what_deepxde_looks_at_is_not_part_of_its_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its losses at the test points belong to no step, as ours do not."""
+    now = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(deepxde_watch, "fitted_of", lambda *_: now.__setitem__(0, now[0] + 1))  # waits for the steps
+    watch = object.__new__(deepxde_watch.Watch)
+    watch.learner, watch.backend, watch.unknowns, watch.hard = None, "torch", {}, False
+    watch.seconds, watch.resumed = 0.0, None
+    look = watch._untimed(lambda: now.__setitem__(0, now[0] + 10))
+    look()
+    assert (watch.seconds, watch.resumed) == (0, None)
+    watch.resumed = now[0]
+    look()
+    assert (watch.seconds, watch.resumed) == (1, now[0])
 
 
 def test_the_default_is_the_recipe_of_the_problems_source() -> None:

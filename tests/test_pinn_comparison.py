@@ -94,11 +94,42 @@ def test_a_row_that_is_a_mistake_is_told_by_name(tmp_path: Path) -> None:
     assert "stage.rows.wrong" in result and "solver.steps" in result
 
 
+def test_a_row_of_the_best_of_several_seeds_is_refused(tmp_path: Path) -> None:
+    """It would stand beside rows of single seeds."""
+    said = refused(tmp_path, *COMPARISON, "+stage.rows.best='solver=gauss_newton solver.seeds=3'")
+    assert said.endswith("solver.seeds=3: one for each run here; stage.seeds says how many runs")
+
+
+def test_a_grid_whose_cells_share_a_seed_is_refused(tmp_path: Path) -> None:
+    """The same network would count twice in the median over the seeds."""
+    words = ("stage=pinn", "dataset=ode", "solver=gauss_newton", "solver.seeds=3")
+    said = refused(tmp_path, "-m", *words, "seed=0,3,5,8")
+    assert said == (
+        "seed=3,5 with solver.seeds=3: both cells train seed 5; leave 3 between the seeds, or use solver.seeds=1"
+    )
+
+
+@pytest.mark.wide
+def test_a_row_says_how_many_of_its_runs_have_a_note(tmp_path: Path) -> None:
+    """Also that of a network that holds the equations at its training points alone."""
+    row = "solver=gauss_newton solver.steps=300 dataset=ode dataset.interior=12"
+    result = pipeline(tmp_path, *COMPARISON, *LEFT_OUT, f"+stage.rows.few='{row}'")
+    assert result.returncode == 0, result.stderr
+    (run,) = [run for run in runs(tmp_path) if (run / "cells").exists()]
+    (note,) = (one for one in json.loads((run / "result.json").read_text())["notes"] if one.startswith("few: "))
+    assert note.startswith("few: 2 of 2 runs have a note, such as: the equations hold at the training points")
+
+
 @pytest.mark.parametrize("words", ["training.epochs=3", "optimizer=sgd", "loss=mse"])
 def test_what_only_a_classifier_reads_is_refused(tmp_path: Path, words: str) -> None:
     said = refused(tmp_path, *COMPARISON, words)
     key = words.partition("=")[0]
     assert said.startswith(f"{key} with stage=pinn_comparison: a problem has no batches and no classes; ")
+
+
+def test_a_row_with_the_name_of_a_metric_is_refused(tmp_path: Path) -> None:
+    said = refused(tmp_path, *COMPARISON, "+stage.rows.rows='solver=gauss_newton'")
+    assert said == "stage.rows.rows: the metric that counts rows has this name; choose another"
 
 
 def test_a_comparison_of_nothing_is_refused() -> None:

@@ -144,6 +144,17 @@ def test_losses_and_data_that_are_not_the_same_are_named(tmp_path: Path) -> None
     assert listed.stderr.splitlines()[-1] == f"test/accuracy is of dataset=mnist,digits, {chooses}"
 
 
+def test_what_a_condition_weighs_is_of_the_loss(tmp_path: Path) -> None:
+    """A problem whose conditions weigh nothing has a small loss, and no solution."""
+    root = tmp_path / "runs"
+    for number, weight in enumerate((1.0, 1e-6)):
+        made = a_run(root, 0.5, ago=9 - number)
+        solver = {"_target_": "pipeline.pinn.solvers.gauss_newton.GaussNewton", "condition_weight": weight}
+        (made / "config.yaml").write_text(json.dumps(CONFIG | {"solver": solver}))
+    (line,) = listing.unlike(listing.listed(root), "test/loss")
+    assert line.startswith("test/loss is of solver.condition_weight=1e-06,1.0, which are not compared")
+
+
 def test_settings_of_a_loss_and_other_examples_are_named(tmp_path: Path) -> None:
     """By the loss a smoothed one came last, its model as good; and by the accuracy the easier task first."""
     root = tmp_path / "runs"

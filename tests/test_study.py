@@ -16,12 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import Done, environment, message
+from hydra import initialize_config_dir
 
 from pipeline.errors import UserError
 from pipeline.study import composed, documents, lock, params
 from pipeline.study import report as study_report
 from pipeline.study.check import check, same_result
-from pipeline.study.compose import compose
+from pipeline.study.compose import compose, resolved_config
 from pipeline.study.data import fetch
 from pipeline.study.outcome import Outcome
 from pipeline.study.report import differences as differences_of
@@ -516,6 +517,10 @@ def refused(study: Copy, *words: str, **changes: str) -> str:
         ("[1, 2]", "one=[1, 2]: needs a mapping of overrides, such as one: {backend: torch}"),
         ("{name: another}", "one: name: no such key; choose from "),
         ("{model: [mlp", "not YAML: "),
+        ("{experiment: layer_dtypes, model.layer_dtypes: {}}", "one: model.layer_dtypes={}: an empty mapping changes "),
+        ("{stage: matmul, stage.sizes: {big: 64}}", "one: stage.sizes.big=64: stage.sizes is a list; write [...]"),
+        ("{dataset: digits, seed: 2026-11-27}", "one: seed=2026-11-27: YAML reads a date in it; put it in quotes"),
+        ("{model: cnn, +model.units: [3]}", "one: model.units: no such key"),
     ],
 )
 def test_a_mistake_in_params_is_one_message(
@@ -527,6 +532,28 @@ def test_a_mistake_in_params_is_one_message(
         compose()
     assert str(result.value).startswith(f"params.yaml: {expected}")
     assert not Path("composed.yaml").exists()
+
+
+def test_params_may_add_what_a_command_may_add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry of a mapping that any entry fits in, and with a + one of another mapping."""
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text(
+        "one: {dataset: digits, stage: lightning, stage.module: mine.Lit, stage.arguments: {rate: 0.5}}\n"
+        "two: {stage: pinn_comparison, +stage.rows.mine: solver=adam solver.steps=20}\n"
+    )
+    one, two = params.read()
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        assert resolved_config(one)["stage"]["arguments"] == {"rate": 0.5}
+        assert resolved_config(two)["stage"]["rows"]["mine"] == "solver=adam solver.steps=20"
+
+
+def test_json_keeps_characters_beyond_the_first_plane(tmp_path: Path) -> None:
+    """Of its escapes, YAML makes two halves, which nothing can write."""
+    (tmp_path / "one.json").write_text(json.dumps({"note": "\U0001f600"}))
+    assert documents.read(tmp_path / "one.json", "")["note"] == "\U0001f600"
+    (tmp_path / "two.json").write_text("{")
+    with pytest.raises(UserError, match=r"two.json: not JSON: "):
+        documents.read(tmp_path / "two.json", "")
 
 
 def test_what_the_environment_holds_is_not_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -382,22 +382,30 @@ def test_rates_of_cold_epochs_are_noted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shares", "noted"), [((0.01, None), True), ((0.5, None), False), ((0.5, 0.5), False), ((None,), True), ((), False)]
+    ("rates", "noted"),
+    [
+        (({"cores_of_others": 0.01}, {"cores_of_others": None}), True),
+        (({"cores_of_others": 0.5}, {"cores_of_others": None}), False),
+        (({"cores_of_others": 0.5}, {"cores_of_others": 0.5}), False),
+        (({"cores_of_others": None},), True),
+        ((None, None), True),
+        ((), False),
+    ],
 )
 def test_cells_too_short_to_count_their_others_are_noted_together(
-    shares: tuple[float | None, ...], noted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rates: tuple[dict[str, Any] | None, ...], noted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A ladder of trainings of 0.05 s on a busy machine showed its gains plainly."""
+    """A ladder of trainings of 0.05 s on a busy machine showed its gains plainly, and so did solvers side by side."""
     found = [
-        _with_receipt(tmp_path, number, {"training_rate": {"cores_of_others": share}})
-        for number, share in enumerate(shares)
+        _with_receipt(tmp_path, number, {} if rate is None else {"training_rate": rate})
+        for number, rate in enumerate(rates)
     ]
     monkeypatch.setattr("pipeline.sweep.session.run_below", lambda *_, **__: ([], 0))
     monkeypatch.setattr("pipeline.sweep.summary.entries", lambda *_: found)
     monkeypatch.setattr(Others, "share", lambda _: 0.4)
     run = Run(Journal.begin(tmp_path, "cells", {}), Console(file=io.StringIO()))
     assert run_cells(run, []) == found
-    said = "others had 40% of the cores while the cells ran, some for too short a time to be counted alone: "
+    said = "others had 40% of the cores while the cells ran, some of which were not counted alone: "
     assert [note.startswith(said) for note in run.notes] == [True] * noted
 
 

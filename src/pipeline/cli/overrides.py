@@ -201,7 +201,12 @@ def canonical_device(argument: str) -> str:
 
 def added_where_open(argument: str) -> str:
     """`stage.arguments.rate=1` as `++stage.arguments.rate=1`, which Hydra asks for where the config has no such key."""
-    return f"++{argument}" if argument.startswith(tuple(f"{one}." for one in OPEN)) else argument
+    return f"++{argument}" if is_open(argument) else argument
+
+
+def is_open(key: str) -> bool:
+    """Whether a key, or an override, is an entry of a mapping that any entry fits in."""
+    return key.startswith(tuple(f"{one}." for one in OPEN))
 
 
 def prose_as_text(argument: str) -> str:

@@ -153,6 +153,10 @@ class Solver(Part):
     ) -> Solution:
         """Train `model` on a device. Raises RunError for a loss that is not finite."""
 
+    def packages_on(self, backend: str) -> tuple[str, ...]:
+        """Distributions beside the solver's `packages` and the backend's that it computes with there."""
+        return ()
+
     def check_backend(self, backend: str, problem: Problem) -> None:
         """Refuse a backend, by what only the solver can know of it. Raises Impossible."""
 

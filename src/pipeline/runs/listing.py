@@ -115,12 +115,17 @@ def not_listed(root: Path, runs: Sequence[Listed]) -> list[str]:
     return [f"{len(lost)} not listed, whose status.json is damaged: {cut(', '.join(lost), 300)}"]
 
 
+def is_of_loss(key: str) -> bool:
+    """Whether a setting says what the loss is: of a solver, what a condition and a residual near a corner weigh."""
+    return key.partition(".")[0] == "loss" or key in ("solver.condition_weight", "solver.conditions", "solver.graded")
+
+
 def unlike(runs: Sequence[Listed], metric: str) -> list[str]:
     """A line where a metric of these runs is of different losses, or of different data: then none is better for it."""
     having = [run for run in runs if metric in run.metrics]
     several = []
     if metric.endswith("/loss"):
-        several += _differing(having, [key for run in having for key in run.config if key.partition(".")[0] == "loss"])
+        several += _differing(having, [key for run in having for key in run.config if is_of_loss(key)])
     if metric.partition("/")[0] in SPLITS:
         several += _of_other_examples(having, metric)
     if not several:

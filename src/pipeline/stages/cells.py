@@ -153,9 +153,7 @@ def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
     entries = summary.entries(decisions, outcomes)
     shares = _of_others(entries)
     if (of_others := said_of(others.share())) and None in shares and not any(map(said_of, shares)):
-        run.note(
-            f"{of_others} while the cells ran, some for too short a time to be counted alone: their times show that"
-        )
+        run.note(f"{of_others} while the cells ran, some of which were not counted alone: their times show that")
     return entries
 
 
@@ -170,8 +168,9 @@ def _receipts(entries: Sequence[Entry]) -> list[Mapping[str, Any]]:
 
 
 def _of_others(entries: Sequence[Entry]) -> list[float | None]:
-    """The share of the cores that others had while each cell trained; None where that took too short a time."""
-    return [one["training_rate"].get("cores_of_others") for one in _receipts(entries) if "training_rate" in one]
+    """The share of the cores that others had while each cell trained; None where that took too short a time, or nobody
+    counted, as where a problem is solved."""
+    return [one.get("training_rate", {}).get("cores_of_others") for one in _receipts(entries)]
 
 
 def _disturbed(shares: Sequence[float | None]) -> Iterator[str]:

@@ -75,7 +75,7 @@ class Pinn(Stage):
         receipt["precision"]["guard"] = guarded.plain()
         run.journal.write_receipt(receipt)
         for warning in guarded.warnings:
-            run.say(f"warning: {warning}")
+            run.note(warning)
         found: Solution = solver.solve(
             problem,
             model,
@@ -97,7 +97,7 @@ class Pinn(Stage):
         floor = rounding.look(problem, found, resolved.precision, solver)
         receipt["precision"]["trained"] = floor.plain()
         for warning in (*(residuals.warnings if residuals else ()), *floor.warnings):
-            run.say(f"warning: {warning}")
+            run.note(warning)
         receipt |= {
             "wall_time_s": run.earlier_s + seconds_since_start(),
             "training_s": found.seconds,

@@ -20,7 +20,7 @@ from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.pinn.check import refuse_keys
 from pipeline.runs import receipt
-from pipeline.runs.result import Metric, Result, Table, count, seconds
+from pipeline.runs.result import Metric, Result, Table, count, read_result, seconds
 from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages.cells import (
@@ -62,6 +62,8 @@ class PinnComparison(Stage):
     def __post_init__(self) -> None:
         if not self.chosen:
             raise ValueError("rows={}: a comparison has at least one row")
+        if "rows" in self.chosen:
+            raise UserError("stage.rows.rows: the metric that counts rows has this name; choose another")
 
     @property
     def chosen(self) -> dict[str, str]:
@@ -93,7 +95,7 @@ class PinnComparison(Stage):
             for seed in range(experiment.seed, experiment.seed + seeds):
                 swept = {"row": name, "seed": str(seed)}
                 try:
-                    found.append(variant(experiment, swept, text, f"seed={seed}", stage=Pinn))
+                    found.append(_alone(variant(experiment, swept, text, f"seed={seed}", stage=Pinn)))
                 except UserError as error:
                     raise UserError(f"stage.rows.{name}={text!r}: {error}") from error
         return found
@@ -113,7 +115,16 @@ class PinnComparison(Stage):
             table=(("errors", f"relative L2, median of {self.seeds} seeds (lowest to highest)"),),
             tables=(errors([*found, *beside]), costs([*found, *beside]), times([*found, *beside], self.levels)),
             failed=without_result(entries),
+            notes=tuple(line for name in self.chosen for line in warned(name, entries)),
         )
+
+
+def _alone(one: Variant) -> Variant:
+    """Refuse the best of several seeds beside single ones. Raises UserError."""
+    seeds = one.config["solver"].get("seeds", 1)
+    if seeds != 1:
+        raise UserError(f"solver.seeds={seeds}: one for each run here; stage.seeds says how many runs")
+    return one
 
 
 class Reached(NamedTuple):
@@ -167,6 +178,14 @@ def measured(name: str, entries: Sequence[Entry], stage: PinnComparison) -> Meas
         evaluations=middle("residual_evaluations"),
         to_level=to_level,
     )
+
+
+def warned(name: str, entries: Sequence[Entry]) -> list[str]:
+    """How many runs of a row have notes, and one of them."""
+    row = [one for one in entries if one.state == "done" and one.run is not None and one.cell.swept["row"] == name]
+    results = [read_result(one.run) for one in row if one.run is not None]
+    notes = [one.notes for one in results if one is not None and one.notes]
+    return [f"{name}: {len(notes)} of {len(row)} runs have a note, such as: {notes[0][0]}"] if notes else []
 
 
 def read_history(path: Path) -> list[tuple[float, float]]:

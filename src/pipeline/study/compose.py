@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pipeline import experiment as experiments
 from pipeline.cli.conf_path import conf_path
 from pipeline.cli.interpolation import resolved
-from pipeline.cli.overrides import canonical_device, explained
+from pipeline.cli.overrides import canonical_device, explained, is_open
 from pipeline.contracts import Dataset
 from pipeline.errors import UserError
 from pipeline.experiment import Experiment
@@ -69,10 +69,12 @@ def resolved_config(block: params.Block) -> dict[str, Any]:
         # How a grid would be run is of no concern here, and our plugins for that need not be known to Hydra.
         config = compose_by_hydra("config", overrides=["hydra/sweeper=basic", "hydra/launcher=basic", *choices])
         for key, value in block.values.items():
-            OmegaConf.update(config, key, value, merge=False)
+            OmegaConf.update(config, key, value, merge=False, force_add=key in block.added or is_open(key))
         config.name = block.name  # so that the run can be found
     except (HydraException, OmegaConfBaseException) as error:
         raise explained(error, choices) from error
+    except ValueError as error:  # OmegaConf's, of an index into a list
+        raise UserError(f"{key}={value}: {key.rpartition('.')[0]} is a list; write [...]") from error
     return resolved(config)
 
 

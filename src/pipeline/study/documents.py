@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,19 @@ from pipeline.runs.json_files import cannot_write
 
 
 def read(path: Path, if_missing: str) -> dict[str, Any]:
-    """A mapping. Raises UserError where the file is missing (with `if_missing`, what to do), damaged or no mapping."""
+    """A mapping. Raises UserError where the file is missing (with `if_missing`, what to do), damaged or no mapping.
+
+    What ends in .json is read as JSON, of whose escapes YAML makes halves of characters.
+    """
     try:
-        value = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        value = json.loads(text) if path.suffix == ".json" else YAML(typ="safe").load(text)
     except FileNotFoundError as error:
         raise UserError(f"{path}: not there; {if_missing}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}: not JSON: {error}") from error
     except YAMLError as error:
         raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(value, dict):

@@ -7,8 +7,9 @@ classifier_torch:
 
 from __future__ import annotations
 
+import datetime
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,13 @@ KEYS = tuple(key for key in (*GROUPS, "experiment", *SETTINGS) if key not in NOT
 
 @dataclass(frozen=True)
 class Block:
-    """One stage: the groups' choices, and the values of single keys by their dotted names."""
+    """One stage: the groups' choices, and the values of single keys by their dotted names. `added`: of those, the ones
+    with a + before them, as on the command line: the config has no such key yet."""
 
     name: str
     choices: Mapping[str, str]
     values: Mapping[str, Any]
+    added: Collection[str] = ()
 
 
 def read(path: Path = FILE) -> list[Block]:
@@ -50,7 +53,11 @@ def _block(path: Path, name: str, block: Any) -> Block:
         raise UserError(f"{path}: {name}={block}: needs a mapping of overrides, such as {name}: {{backend: torch}}")
     choices: dict[str, str] = {}
     values: dict[str, Any] = {}
-    for key, value in _flat(block, ""):
+    added: list[str] = []
+    for written, value in _flat(block, ""):
+        key = written.removeprefix("+")
+        added += [key] if key != written else []
+        _check_value(path, name, key, value)
         top = key.partition(".")[0]
         if top not in KEYS:
             raise UserError(f"{path}: {name}: {bad_key(top, KEYS)}")
@@ -62,13 +69,21 @@ def _block(path: Path, name: str, block: Any) -> Block:
             choices[key] = value
         else:
             raise UserError(f"{path}: {name}: {key}={value}: needs one of the choices of conf/{key}/")
-    return Block(name, choices, values)
+    return Block(name, choices, values, added)
+
+
+def _check_value(path: Path, name: str, key: str, value: Any) -> None:
+    """Refuse what no key takes. Raises UserError."""
+    if value == {}:
+        raise UserError(f"{path}: {name}: {key}={{}}: an empty mapping changes nothing; leave it out")
+    if isinstance(value, datetime.date):  # a moment is one too
+        raise UserError(f"{path}: {name}: {key}={value}: YAML reads a date in it; put it in quotes")
 
 
 def _flat(block: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     """Nested mappings as dotted keys."""
     for key, value in block.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value:
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -138,7 +139,9 @@ def _in_cell(number: int, swept: Mapping[str, str]) -> str:
 
 
 def decide(cells: Sequence[tuple[Cell, str | None]], settings: Sweep, history: History) -> list[Decision]:
-    """A decision for each cell. Raises UserError for an impossible one where the settings say so."""
+    """A decision for each cell. Raises UserError for an impossible one where the settings say so, and for cells that
+    share a seed."""
+    _refuse_shared_seeds([cell for cell, _ in cells])
     found = []
     for cell, impossible in cells:
         if impossible is None:
@@ -148,6 +151,23 @@ def decide(cells: Sequence[tuple[Cell, str | None]], settings: Sweep, history: H
         else:
             found.append(Decision(cell, "skipped", impossible))
     return found
+
+
+def _refuse_shared_seeds(cells: Sequence[Cell]) -> None:
+    """Of a solver that trains several seeds at once, from the experiment's upwards: one in two cells counts twice."""
+    by_rest: dict[str, list[Experiment]] = {}
+    for cell in cells:
+        if cell.experiment is not None and cell.experiment.solver.seeds > 1 and "seed" in cell.swept:
+            rest = {key: value for key, value in cell.swept.items() if key != "seed"}
+            by_rest.setdefault(label_of(rest), []).append(cell.experiment)
+    for alike in by_rest.values():
+        alike.sort(key=lambda one: one.seed)
+        for one, other in pairwise(alike):
+            if other.seed < one.seed + one.solver.seeds:
+                raise UserError(
+                    f"seed={one.seed},{other.seed} with solver.seeds={one.solver.seeds}: both cells train seed "
+                    f"{other.seed}; leave {one.solver.seeds} between the seeds, or use solver.seeds=1"
+                )
 
 
 def decide_one(cell: Cell, retry: str, history: History) -> Decision:

@@ -35,7 +35,8 @@ class Sampling:
 
         Those of tokens that are left out are 0.
         """
-        scaled_BV = (logits_BV - logits_BV.max(axis=1, keepdims=True)) / self.temperature
+        with np.errstate(over="ignore"):  # a very low temperature leaves one token
+            scaled_BV = (logits_BV - logits_BV.max(axis=1, keepdims=True)) / self.temperature
         order_BV = np.argsort(-scaled_BV, axis=1, kind="stable")
         powers_BV = np.exp(np.take_along_axis(scaled_BV, order_BV, axis=1))
         if self.top_k is not None:

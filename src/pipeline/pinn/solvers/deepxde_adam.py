@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # What DeepXDE imports on each backend besides the framework.
 BESIDE = {
     "tensorflow": ("tensorflow-probability", "tf_keras"),
-    "jax": ("flax",),
+    "jax": ("flax", "optax"),
 }
 TRIANGLE = 3  # corners; for it, and for a rectangle, DeepXDE has geometries that are no polygon
 CROSSES_NO_PLANE = "2.5"  # NumPy: numpy.cross of vectors of two numbers was removed
@@ -44,6 +44,10 @@ class DeepxdeAdam(Solver):
     backends: ClassVar[tuple[str, ...]] = ("torch", "tensorflow", "jax")
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp64", "tf32", "fp16")
     packages: ClassVar[tuple[str, ...]] = ("deepxde",)
+
+    def packages_on(self, backend: str) -> tuple[str, ...]:
+        """Those that have the network, Adam or L-BFGS."""
+        return BESIDE.get(backend, ())
 
     def steps_for(self, problem: Problem) -> int:
         """Of Adam."""

@@ -62,6 +62,9 @@ def train(
                 with _says_where_it_goes_on(run, steps, watch):
                     evaluations += lbfgs(dde, learner, lbfgs_steps, variables, callback, backend)
                 watch.look()  # DeepXDE does not report the last block where it makes no progress
+                taken = watch.history[-1].step - steps
+                if taken < lbfgs_steps:
+                    run.note(f"L-BFGS ended after {taken:,} of {lbfgs_steps:,} steps: it found nothing more to gain")
     finally:
         watch.close()
     fitted = fitted_of(learner, backend, unknowns, recipe.hard)

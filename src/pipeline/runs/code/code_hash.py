@@ -132,7 +132,7 @@ _below: dict[str, tuple[Experiment, ...]] = {}  # what rows become takes long, a
 def packages(experiment: Experiment) -> tuple[str, ...]:
     """The distributions whose versions decide the result: named by the specs, or imported by the user's code."""
     every = (experiment, *below(experiment))
-    named = [package for one in every for package in one.packages]
+    named = [package for one in every for package in (*one.packages, *one.solver.packages_on(one.backend.name))]
     own = {name: path for one in every for name, path in _followed(one) if not code_sources.is_ours(name)}
     wanted = sorted({top for name, path in own.items() for top in _tops(name, path)})
     imported = [found for found in map(code_sources.distribution, wanted) if found and found != code_sources.PACKAGE]

@@ -30,7 +30,7 @@ from pipeline.runs.differences import (
     edited,
 )
 from pipeline.runs.judged_on import GIVEN_OTHERWISE, SPLITS, examples_of, says_which
-from pipeline.runs.listing import WHICH
+from pipeline.runs.listing import WHICH, is_of_loss
 from pipeline.runs.lookup import find_run
 from pipeline.runs.records import read_status
 from pipeline.runs.result import Table
@@ -219,7 +219,7 @@ def _are_unlike(accounts: Sequence[Account], name: str) -> bool:
     """Whether a metric is of different losses, or of other examples: another seed has others for validation."""
     configs = [one.sections["config"] for one in accounts]
     if name.endswith("/loss"):
-        losses = [{key: one[key] for key in one if key.partition(".")[0] == "loss"} for one in configs]
+        losses = [{key: one[key] for key in one if is_of_loss(key)} for one in configs]
         if losses[0] != losses[1]:
             return True
     examples = {examples_of(one.folder, name) for one in accounts}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -71,6 +72,11 @@ class Devices(Stage):
     def user_code(self) -> tuple[str, ...]:
         """What measures, which other processes import by its name."""
         return kept.CODE if self.measure else ()
+
+    @property
+    def user_files(self) -> tuple[Path, ...]:
+        """What measures the processor, beside Python's modules."""
+        return tuple(kept.ROOT / name for name in kept.COMPILED) if self.measure else ()
 
     def check(self, experiment: Experiment) -> None:
         """Refuse what divides or bounds a device, or records its steps: a ceiling is of the whole one."""

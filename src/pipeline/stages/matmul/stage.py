@@ -93,6 +93,11 @@ class Matmul(Stage):
         return ("pipeline.stages.matmul.process.main", *(f"{MODULES[name]}.matrices" for name in self.frameworks))
 
     @property
+    def user_files(self) -> tuple[Path, ...]:
+        """What measures the ceilings, beside Python's modules."""
+        return ceilings.SOURCES
+
+    @property
     def _kernels(self) -> tuple[Kernel, ...]:
         found: Any = kernels_of(self.kernels)
         return tuple(found)
