@@ -185,6 +185,10 @@ class Faulty(Launch):
             whole = self.d.base
             assert whole is not None
             whole[whole.size // 2 + self.d.size] = 0
+        if self.how == "a row too far":
+            whole, behind = self.d.base, made.a.base
+            assert whole is not None and behind is not None
+            whole[whole.size // 2 + self.d.size] = behind[behind.size // 2 + made.a.size] * np.float32(2)
         if self.how == "c":
             made.c[-1] = 0
 
@@ -199,6 +203,7 @@ class Faulty(Launch):
         ("zeroes", "16 fp32, by columns: writes into A, or beside"),
         ("c", "writes into C, or beside"),
         ("beyond", "writes beyond D: 1 numbers before or behind its buffer"),
+        ("a row too far", "writes beyond D: 1 numbers before or behind its buffer"),  # NaN, from what lies behind A
         ("lazy", "256 of 256 elements are wrong: D[0,0] = nan"),
     ],
 )

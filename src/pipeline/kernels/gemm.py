@@ -52,6 +52,7 @@ DTYPES: dict[str, Dtype] = {
 }
 MARGIN = 16  # of a leading dimension each
 MARGIN_STEP = 4096  # numbers; margins are multiples, so that a buffer lies in its pages as its memory does
+NAN_OF_D = 0x7FC0_D0D0  # its bits: quiet, so that no copy changes them
 POISON = 77_777_777  # of integers that belong to no matrix; in int8 its lowest byte
 
 
@@ -148,7 +149,7 @@ class Operands:
 
     def room(self) -> np.ndarray:
         """A buffer for D, as `d` is: with margins before and behind, which `check` looks at."""
-        return _poisoned(self.d.size, self.gemm.ldc, self.d.dtype)
+        return _poisoned(self.d.size, self.gemm.ldc, poison_of_d(self.d.dtype))
 
     def digest(self) -> tuple[str, ...]:
         """Of A, B and C with their margins: another one after a kernel ran says that it wrote there."""
@@ -194,7 +195,7 @@ def operands(gemm: Gemm, seed: int, values: Values = "uniform", nan_c: bool = Fa
         _placed(encode(a, gemm.dtype), gemm.lda, gemm.order, stored),
         _placed(encode(b, gemm.dtype), gemm.ldb, gemm.order, stored),
         _placed(c.astype(out), gemm.ldc, gemm.order, out),
-        _placed(np.full(c.shape, poison_of(out)), gemm.ldc, gemm.order, out),
+        _poisoned(gemm.ldc * (gemm.n if gemm.order == "column" else gemm.m), gemm.ldc, poison_of_d(out)),
     )
 
 
@@ -236,15 +237,15 @@ def _placed(values: np.ndarray, leading: int, order: Order, dtype: Any) -> np.nd
     """The buffer of a matrix; what belongs to no matrix is poisoned."""
     rows, columns = values.shape
     length = leading * (columns if order == "column" else rows)
-    buffer = _poisoned(length, leading, dtype)
+    buffer = _poisoned(length, leading, np.asarray(poison_of(dtype), dtype))
     matrix(buffer, rows, columns, leading, order)[...] = values
     return buffer
 
 
-def _poisoned(length: int, leading: int, dtype: Any) -> np.ndarray:
+def _poisoned(length: int, leading: int, poison: np.ndarray) -> np.ndarray:
     """A buffer with margins."""
     margin = margin_of(leading)
-    return np.full(length + 2 * margin, poison_of(dtype), dtype)[margin : margin + length]
+    return np.full(length + 2 * margin, poison, poison.dtype)[margin : margin + length]
 
 
 def _length(leading: int, lines: int) -> int:
@@ -262,6 +263,12 @@ def poison_of(dtype: Any) -> Any:
     if np.dtype(dtype).kind == "f":
         return np.nan
     return {np.uint16: 0x7FC0, np.int8: 113}.get(np.dtype(dtype).type, POISON)
+
+
+def poison_of_d(dtype: Any) -> np.ndarray:
+    """What D holds before a kernel runs: of real numbers a NaN of its own, which no arithmetic with those beside A, B
+    and C gives. So a kernel that computes beyond the matrices, from NaN, is seen to have written there."""
+    return np.array(NAN_OF_D, np.uint32).view(np.float32) if np.dtype(dtype).kind == "f" else np.array(POISON, dtype)
 
 
 def _rounded(values: np.ndarray, bits: int) -> np.ndarray:
