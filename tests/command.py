@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -137,6 +138,11 @@ def message(result: Done) -> str:
     assert lines[-1].startswith("error: "), result.stderr
     assert sum(line.startswith("error: ") for line in lines) == 1
     return lines[-1].removeprefix("error: ")
+
+
+def without_place(text: str) -> str:
+    """A message without where in the user's code it was raised."""
+    return re.sub(r", in [\w<>]+ \(\S+, line \d+\)", "", text)
 
 
 def contents(folder: Path) -> dict[str, Any]:

@@ -84,6 +84,12 @@ def still() -> Any:
     return made
 
 
+def misnamed() -> Any:
+    made = model()
+    made.compile("sgd", "sparse_categorical_crossentropy", metrics=["acuracy"])
+    return made
+
+
 class Damaged(keras.utils.PyDataset):
     def __len__(self) -> int:
         return 4

@@ -321,8 +321,8 @@ def test_a_pipe_that_breaks_is_no_reader_that_has_left(tmp_path: Path) -> None:
     with begin(tmp_path, *words, PIPELINE_MODULES="broken", PYTHONPATH=str(tmp_path)) as process:
         _, err = process.communicate(timeout=LONG)
     assert process.returncode == 2
-    said = "dataset=broken: load raises BrokenPipeError: [Errno 32] Broken pipe; PIPELINE_TRACEBACK=1 shows where"
-    assert err.splitlines()[-1] == f"error: {said}"
+    said = "error: dataset=broken: load raises BrokenPipeError: [Errno 32] Broken pipe, in load ("
+    assert err.splitlines()[-1].startswith(said)
     assert not runs(tmp_path)
 
 

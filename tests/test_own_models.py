@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from command import TORCH_THEN_WIDE
+from command import TORCH_THEN_WIDE, without_place
 from findings import OwnModels
 from in_backend import Outcomes, outcomes, own_models
 
@@ -124,8 +124,12 @@ def test_two_weights_of_one_path_are_numbered(found: Outcomes[OwnModels], backen
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_what_a_builder_refuses_is_the_users_mistake(found: Outcomes[OwnModels], backend: str) -> None:
     choosy = found[backend].choosy
-    assert choosy["depth=3: too deep"].failed == "model.depth=3: too deep"
-    assert choosy["no such\n   image"].failed == "model: no such image"
+    for said, expected in (
+        ("depth=3: too deep", "model.depth=3: too deep"),
+        ("no such\n   image", "model: no such image"),
+    ):
+        assert without_place(str(choosy[said].failed)) == expected
+        assert "own_models.py, line " in str(choosy[said].failed)
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)

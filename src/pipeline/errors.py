@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 
 from pipeline.passwords import without_password
+from pipeline.raised import in_words, place
 
 
 class Readable(Exception):
@@ -37,8 +38,9 @@ class Pruned(BaseException):
 
 
 def raised(who: str, error: Exception) -> UserError:
-    """For an exception from the user's code: `who raises ValueError: ...`."""
-    return UserError(f"{who} raises {type(error).__name__}: {error}; PIPELINE_TRACEBACK=1 shows where")
+    """For an exception from the user's code: `who raises ValueError: ..., in load (mine.py, line 3)`."""
+    where = "" if place(error) else "; PIPELINE_TRACEBACK=1 shows where"
+    return UserError(f"{who} raises {in_words(error)}{where}")
 
 
 def bad_choice(key: str, value: object, choices: Iterable[str]) -> UserError:

@@ -280,5 +280,5 @@ def explained(error: BaseException, resolved: Resolved, folder: Path, stage: Sta
         path = Path(error.filename or folder).absolute()
         return cannot_write(path, error) if path.is_relative_to(folder) else cannot_write(path, error, key="")
     if isinstance(error, Exception):
-        return as_run_error(error, folder / "artifacts") or error
+        return as_run_error(error, stage.trains_users, folder / "artifacts") or error
     return error

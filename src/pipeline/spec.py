@@ -24,6 +24,7 @@ import pydantic.dataclasses
 from pydantic import Field
 
 from pipeline.errors import UserError, bad_key, cut, shown
+from pipeline.raised import in_words
 from pipeline.variables import filled
 
 ALLOW_VARIABLE = "PIPELINE_MODULES"
@@ -210,9 +211,14 @@ def check_allowed(target: str, key: str) -> None:
     module_name = target.rpartition(".")[0]
     if target in allowed_modules():
         raise UserError(f"{key}={target}: is a module; name what is in it, as {target}.<name>")
+    named = cut(target, 200)
+    if ":" in target:
+        raise UserError(f"{key}={named}: write a dot before the name, as {named.replace(':', '.')}")
+    if not module_name:
+        raise UserError(f"{key}={named}: name its module too, as <module>.{named}")
     if not any(module_name == name or module_name.startswith(name + ".") for name in allowed_modules()):
         raise UserError(
-            f"{key}={cut(target, 200)}: not on the allow-list ({', '.join(allowed_modules())}); "
+            f"{key}={named}: not on the allow-list ({', '.join(allowed_modules())}); "
             f"to allow a module of yours set {ALLOW_VARIABLE}=<module>[,<module>]"
         )
 
@@ -227,8 +233,7 @@ def named_object(target: str, key: str) -> Any:
     except ModuleNotFoundError as error:
         raise UserError(f"{key}={target}: no module {error.name} on the path") from error
     except Exception as error:  # whatever a module may raise that is imported out of turn, or is the user's own
-        message = f"{type(error).__name__}: {error}"
-        raise UserError(f"{key}={target}: module {module_name} cannot be imported ({message})") from error
+        raise UserError(f"{key}={target}: module {module_name} cannot be imported ({in_words(error)})") from error
     found = getattr(module, name, None)
     if found is None:
         near = difflib.get_close_matches(name, vars(module), n=1)

@@ -8,8 +8,9 @@ import numpy as np
 
 from pipeline.augmentations.draws import Draws
 from pipeline.contracts import Augmentation
-from pipeline.errors import UserError, cut
+from pipeline.errors import UserError
 from pipeline.models import Shapes
+from pipeline.raised import in_words
 from pipeline.spec import choice
 
 TRIED = 64  # images; what is random in every 20th is seen among them
@@ -50,7 +51,7 @@ def _try(augment: Augment, x: np.ndarray, named: str) -> None:
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{named}: fails on {x.shape} {x.dtype}: {type(error).__name__}: {cut(str(error))}") from error
+        raise UserError(f"{named}: fails on {x.shape} {x.dtype}: {in_words(error)}") from error
     for made, given in zip([together, *again, *alone], [*[x] * 4, *np.split(x, len(x))], strict=True):
         if not isinstance(made, np.ndarray) or (made.shape, made.dtype) != (given.shape, given.dtype):
             is_array = isinstance(made, np.ndarray)

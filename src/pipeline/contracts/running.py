@@ -29,6 +29,7 @@ class Stage(Part):
     precision. `headline`: the metric that it is judged by, and where a run has none of it the first of `otherwise`.
     `task`: what the dataset has to be of (None: anything). `distributes`: its training may be that of several
     processes. `by`: the module of the backend that it works by, beside those that train; it decides its result.
+    `trains_users`: what of the user's it leaves to a framework to train, as `stage.module=mine.Lit`; None: nothing.
     """
 
     starts_from_run: ClassVar[bool] = False
@@ -51,8 +52,11 @@ class Stage(Part):
         @property
         def probe(self) -> bool:
             """Whether a step is taken apart, so that the backend's probe decides the result too."""
+
+        @property
+        def trains_users(self) -> str | None: ...
     else:
-        recorded, probe = True, False
+        recorded, probe, trains_users = True, False, None
 
     @abstractmethod
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:

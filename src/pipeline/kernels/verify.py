@@ -19,6 +19,7 @@ from pipeline.errors import Readable, RunError, UserError
 from pipeline.kernels.cases import cases
 from pipeline.kernels.check import Check, check
 from pipeline.kernels.gemm import Gemm, Operands, Values, digest, operands
+from pipeline.raised import in_words as in_words_of_user
 from pipeline.runs.json_files import plain
 
 LIMIT_S = 30.0  # of a run in another process, and RUNS times what it may take
@@ -251,4 +252,4 @@ def in_words(error: Exception) -> str:
 
 def raised(error: Exception) -> str:
     """What the user's code raised, in words."""
-    return f"raises {type(error).__name__}: {error}"
+    return f"raises {in_words_of_user(error)}"

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from pipeline.contracts import Metric
-from pipeline.errors import UserError, cut
+from pipeline.errors import UserError
 from pipeline.experiment.metrics import name_of
+from pipeline.raised import in_words
 from pipeline.runs import result
 
 
@@ -32,7 +33,7 @@ class Total:
         except UserError as error:
             self.fault = str(error)
         except Exception as error:  # whatever a user's code may raise
-            self.fault = f"sums() failed ({type(error).__name__}: {cut(error, 200)})"
+            self.fault = f"sums() failed ({in_words(error)})"
 
     def measured(self) -> result.Metric | None:
         """The number of all batches, with what the metric declares; None where it is not a number: `fault` says why."""
@@ -42,7 +43,7 @@ class Total:
                 metric = self.metric
                 return result.Metric(f"test/{self.name}", value, metric.unit, direction=metric.direction)
             except Exception as error:
-                reason = error if isinstance(error, NoNumber) else f"failed ({type(error).__name__}: {cut(error, 200)})"
+                reason = error if isinstance(error, NoNumber) else f"failed ({in_words(error)})"
                 self.fault = f"value() {reason}"
         return None
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from traceback import walk_tb
 from typing import Any, Literal
 
 from pipeline.contracts import Model
 from pipeline.errors import UserError, cut
+from pipeline.raised import in_words, place
 
 Activation = Literal["relu", "tanh", "sigmoid", "gelu", "silu", "elu"]
 PADDING = 0  # the token that sequences of different lengths are filled up with
@@ -74,16 +73,17 @@ def built(builder: Callable[[Shapes], Any], shapes: Shapes) -> Any:
     except ValueError as error:
         message = " ".join(str(error).split())
         names_a_field = re.match(r"\w+=", message)
-        raise UserError(f"model.{message}" if names_a_field else f"model: {message}") from error
+        raise UserError(f"model{'.' if names_a_field else ': '}{message}{_in_users(error)}") from error
     except Exception as error:
-        module = type(getattr(builder, "__self__", None)).__module__
-        theirs = [at for at in walk_tb(error.__traceback__) if at[0].f_globals.get("__name__") == module]
-        if module.startswith("pipeline.") or not theirs:
+        if place(error) is None:
             raise
-        frame, line = theirs[-1]
-        where = f"{Path(frame.f_code.co_filename).name}, line {line}"
-        first = (str(error).strip().splitlines() or [""])[0]
-        raise UserError(f"model: its builder fails: {type(error).__name__}: {cut(first, 300)} ({where})") from error
+        raise UserError(f"model: its builder fails: {in_words(error)}") from error
+
+
+def _in_users(error: Exception) -> str:
+    """Where in the user's code it was raised, if there."""
+    where = place(error)
+    return f", in {where}" if where else ""
 
 
 def takes_channels_first(model: Model, shapes: Shapes) -> bool:
@@ -105,7 +105,7 @@ def fails_on(shapes: Shapes, error: Exception, layout: str, *, if_turned: bool =
         given += f", but takes ({', '.join(map(str, (1, channels, height, width)))}): images are (N, H, W, C) here"
         return UserError(f'model: fails on {given}; write layout: ClassVar = "channels_first" in its class')
     lines = str(error).strip().splitlines() or [""]
-    return UserError(f"model: fails on {given}: {type(error).__name__}: {cut(lines[0].strip(), 300)}")
+    return UserError(f"model: fails on {given}: {type(error).__name__}: {cut(lines[0].strip(), 300)}{_in_users(error)}")
 
 
 def check_outputs(shape: Sequence[int | None], shapes: Shapes) -> None:

@@ -45,6 +45,10 @@ class Keras(Stage):
         """The user's code that it runs."""
         return tuple(name for name in (self.model, self.data, self.callbacks) if name)
 
+    @property
+    def trains_users(self) -> str:
+        return f"stage.model={self.model}"
+
     def check(self, experiment: Experiment) -> None:
         """Refuse another backend, and names that are missing or may not be imported."""
         for name in ("model", "data"):

@@ -43,6 +43,10 @@ class Lightning(Stage):
         """The user's code that it runs."""
         return tuple(name for name in (self.module, self.data) if name)
 
+    @property
+    def trains_users(self) -> str:
+        return f"stage.module={self.module}"
+
     def check(self, experiment: Experiment) -> None:
         """Refuse another backend, and names that may not be imported."""
         if self.module is None:

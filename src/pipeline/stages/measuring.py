@@ -10,10 +10,11 @@ import numpy as np
 
 from pipeline.contracts import Metric as MetricSpec
 from pipeline.datasets import Data, Split
-from pipeline.errors import UserError, cut
+from pipeline.errors import UserError
 from pipeline.experiment.metrics import is_judges
 from pipeline.machine.capability import Resolved
 from pipeline.metrics.total import Total
+from pipeline.raised import in_words
 from pipeline.runs.fit import Predict
 from pipeline.spec import choice
 from pipeline.tasks import Judge, Task
@@ -137,7 +138,7 @@ def _number(called: str, call: Callable[[], Any]) -> float:
     try:
         found = np.asarray(call())
     except Exception as error:  # whatever the user's code may raise
-        raise UserError(f"{called} fails on random outputs: {type(error).__name__}: {cut(error, 300)}") from error
+        raise UserError(f"{called} fails on random outputs: {in_words(error)}") from error
     if found.ndim or found.dtype.kind not in "fiu":
         raise UserError(
             f"{called} gives {found.dtype} of shape {found.shape}; give a number, the mean over the examples"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.cli.conf_path import VARIABLE, conf_path
 from pipeline.errors import UserError
-from pipeline.runs.code.sources import is_installed
+from pipeline.raised import is_installed
 from pipeline.study import documents
 
 FILE = Path("dvc.yaml")

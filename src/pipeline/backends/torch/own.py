@@ -20,6 +20,7 @@ from pipeline.backends.torch.settings import runtime_settings
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.models import weights
+from pipeline.raised import place, shortened
 from pipeline.runs.fit import ON_CPU, Observation
 
 with lean_import():
@@ -40,6 +41,16 @@ PRECISIONS = {
     "mixed_fp16": "16-mixed",
     "mixed_bf16": "bf16-mixed",
 }
+# What Lightning warns of that is about speed, or that the run sees to.
+HINTS = (
+    "does not have many workers",
+    "persistent_workers",
+    "logging interval",
+    "available but not used",
+    "`ckpt_path`",
+    "resuming from a checkpoint",
+    "Checkpoint directory",
+)
 COUNTS = ("accumulate_grad_batches", "check_val_every_n_epoch")
 # What the run says already; by the key to use instead.
 RESERVED = {
@@ -97,7 +108,7 @@ def fit(asked: Asked, experiment: Experiment, resolved: Resolved, run: Run) -> O
         goes_on = {} if run.checkpoint is None else {"ckpt_path": run.checkpoint.state, "weights_only": False}
         watch.save = made_trainer.save_checkpoint
         what = " with ".join(filter(None, (f"{asked.net.key}={asked.net.target}", asked.shown)))
-        with watch.training(), _refusals(what, MisconfigurationException):
+        with watch.training(), _refusals(what, MisconfigurationException), _warnings_noted(run):
             made_trainer.fit(net, datamodule=held, **goes_on)  # type: ignore[arg-type]
             follow.write(made_trainer, over=True)
         watch.refuse_untrained(made_trainer.global_step)
@@ -147,7 +158,26 @@ def _refusals(what: str, kind: type[Exception]) -> Iterator[None]:
     try:
         yield
     except kind as error:
-        raise UserError(f"{what}: Lightning refuses it: {' '.join(str(error).split())}") from error
+        where = f", in {found}" if (found := place(error)) else ""
+        said = shortened(" ".join(str(error).split()))
+        raise UserError(f"{what}: Lightning refuses it: {said}{where}") from error
+
+
+@contextlib.contextmanager
+def _warnings_noted(run: Run) -> Iterator[None]:
+    """What Lightning warns of becomes notes, but for HINTS: that there is no optimizer, say, or no validation."""
+
+    def note(message: Warning | str, category: type[Warning], file: str, *rest: Any) -> None:
+        text = " ".join(str(message).split())
+        if "pytorch_lightning" not in file:
+            shown(message, category, file, *rest)
+        elif issubclass(category, UserWarning) and not any(hint in text for hint in HINTS):  # not what is deprecated
+            run.note(f"Lightning: {shortened(text)}")
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("always", module="pytorch_lightning")
+        shown, warnings.showwarning = warnings.showwarning, note  # type: ignore[assignment]
+        yield
 
 
 def _overridden(net: Any, held: Any, name: str) -> bool:

@@ -12,18 +12,17 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import os
-import sysconfig
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
 
 from pipeline.machine.environment import is_users
+from pipeline.raised import INSTALLED, is_installed
 from pipeline.runs.code import files as code_files
 from pipeline.runs.code import syntax as code_syntax
 from pipeline.spec import allowed_modules
 
 PACKAGE = "pipeline"
-INSTALLED = ("site-packages", "dist-packages")
 SUFFIXES = (".py", *EXTENSION_SUFFIXES)
 
 
@@ -71,13 +70,6 @@ def is_listed(name: str) -> bool:
 def is_ours(name: str) -> bool:
     """Whether the module is this package's."""
     return name.partition(".")[0] == PACKAGE
-
-
-@cache
-def is_installed(path: Path) -> bool:
-    """Whether it lies in the standard library or in an installed distribution."""
-    standard = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
-    return any(part in INSTALLED for part in path.parts) or any(path.is_relative_to(folder) for folder in standard)
 
 
 @cache

@@ -1,0 +1,63 @@
+"""What the user's own code raised, in words: the exception, and in which function, file and line of theirs."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sysconfig
+import traceback
+from functools import cache
+from pathlib import Path
+
+INSTALLED = ("site-packages", "dist-packages")
+HERE = Path(__file__).parent
+LONGEST = 300  # characters of an exception's message that are shown
+QUOTED = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\w+)')
+RAISED = re.compile(r"^\s*([\w.]*(?:Error|Exception): .*\S)", re.MULTILINE)
+COLOURS = re.compile(r"\x1b\[[\d;]*m")  # Keras's
+
+
+def in_words(error: BaseException) -> str:
+    """`ValueError: a label is damaged, in training_step (mine.py, line 12)`, on one line."""
+    where = place(error)
+    return message(error) if where is None else f"{message(error)}, in {where}"
+
+
+def place(error: BaseException) -> str | None:
+    """The user's function, file and line that raised, or that called what did: the innermost there is; None: none."""
+    called = [
+        (frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    quoted = [(one["file"], int(one["line"]), one["function"]) for one in QUOTED.finditer(str(error))]
+    return next((found for one in (*reversed(quoted), *reversed(called)) if (found := _users(*one))), None)
+
+
+def _users(file: str, line: int, function: str) -> str | None:
+    path = Path(file)
+    if path.is_relative_to(HERE) or not path.is_file() or is_installed(path):
+        return None
+    with contextlib.suppress(ValueError, OSError):  # it lies elsewhere, or the current folder is gone
+        path = path.relative_to(Path.cwd())
+    return f"{function} ({path}, line {line})"
+
+
+def message(error: BaseException) -> str:
+    """`ValueError: ...` on one line; of a long message beginning and end, where the reason often stands.
+
+    A loader's worker and TensorFlow's graphs quote a traceback in the message, and what was raised below it.
+    """
+    text = COLOURS.sub("", str(error))
+    raised = RAISED.findall(text) if QUOTED.search(text) else []
+    return shortened(raised[-1] if raised else f"{type(error).__name__}: {' '.join(text.split())}")
+
+
+def shortened(text: str) -> str:
+    """Beginning and end of a long text."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+
+
+@cache
+def is_installed(path: Path) -> bool:
+    """Whether it lies in the standard library or in an installed distribution."""
+    standard = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+    return any(part in INSTALLED for part in path.parts) or any(path.is_relative_to(folder) for folder in standard)
