@@ -20,7 +20,7 @@ from pipeline.report.intervals import half_width
 from pipeline.runs import weights
 from pipeline.runs.result import Metric, by_name
 from pipeline.runs.result import rate as rate_of
-from pipeline.stages.amp import claims, compare, tables, why
+from pipeline.stages.amp import claims, compare, figures, tables, why
 from pipeline.stages.amp.measured import Measured
 from pipeline.stages.amp.stage import explained
 
@@ -322,6 +322,18 @@ def test_verdicts(tmp_path: Path) -> None:
     assert result["mixed_bf16"].startswith("mixed_bf16: no difference in speed shown by 3 pairs of runs (")
     assert "; no difference in test accuracy shown (" in result["mixed_bf16"]
     assert all(row.errors is None for row in rows.values())  # no fp64 run among them
+
+
+@pytest.mark.parametrize("names", [("fp32", "bf16"), ("fp64", "fp32")])
+def test_errors_are_shown_where_there_is_an_fp64_run(names: tuple[str, ...], tmp_path: Path) -> None:
+    """Without one the figure was an empty panel, and the table had dashes for no reason that it gave."""
+    runs = [made_up(tmp_path / name, name, 0, 100, 0.9, 1 + at) for at, name in enumerate(names)]
+    rows = compare.compare(runs)
+    path = tmp_path / "speed_against_error.png"
+    figures.speed_against_error(path, rows, "a study")
+    assert path.exists() is ("fp64" in names)
+    begins = "numbers: errors relative to fp64" if "fp64" in names else "numbers: no errors, which are relative to fp64"
+    assert tables.numbers(rows).title.startswith(begins)
 
 
 def test_two_pairs_of_runs_are_too_few_wherever_they_are_shown(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ SMOOTH = 20  # records of the journal that the line of a loss curve is the mean 
 
 
 def speed_against_error(path: Path, rows: Sequence[Compared], title: str) -> None:
-    """The rate of each run against its precision's error of the first gradient."""
+    """The rate of each run against its precision's error of the first gradient; no figure where none has an error."""
+    if all(row.errors is None for row in rows):
+        return
     figure, axes = _axes(6.4, 4)
     for index, row in enumerate(rows):
         if row.errors is None:

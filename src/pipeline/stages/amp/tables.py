@@ -34,8 +34,11 @@ def speed(rows: Sequence[Compared]) -> Table:
 
 def numbers(rows: Sequence[Compared]) -> Table:
     """What the numbers lose. Errors are relative to the fp64 run of the same seed."""
+    title = f"numbers: errors relative to {REFERENCE}, first seed; step 1 without dropout"
+    if all(row.precision != REFERENCE for row in rows):
+        title = f"numbers: no errors, which are relative to {REFERENCE}: no run is in it"
     return Table(
-        f"numbers: errors relative to {REFERENCE}, first seed; step 1 without dropout",
+        title,
         ("precision", "loss 1", "gradient 1", "weights 1", "loss end", "weights end"),
         tuple((row.precision, *_errors(row)) for row in rows),
     )
