@@ -21,6 +21,8 @@ from pipeline.models import Shapes, built, weights
 from pipeline.models.gpt import Gpt
 from pipeline.models.transformer import Block, positions, reference
 from pipeline.models.transformer.torch_parts import Attention
+from pipeline.report import attention
+from pipeline.report.canvas import canvas
 
 VOCABULARY, LENGTH, WIDTH = 19, 12, 32
 SHAPES = Shapes((LENGTH,), (LENGTH, VOCABULARY), vocabulary=VOCABULARY)
@@ -280,6 +282,15 @@ def test_a_fresh_model_has_the_loss_of_a_guess(settings: dict[str, Any]) -> None
         torch.from_numpy(logits_of(net, inputs)).flatten(0, 1), torch.from_numpy(targets).flatten()
     )
     assert float(found) == pytest.approx(math.log(VOCABULARY), rel=0.02)
+
+
+def test_the_figure_of_attention_has_a_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = canvas(6, 4)
+    monkeypatch.setattr(attention, "canvas", lambda *_: drawn)
+    attention.figure(tmp_path / "attention.png", np.full((2, 3, LENGTH, LENGTH), 1 / LENGTH), "a model")
+    *maps, scale = drawn.axes
+    assert len(maps) == 2 * 3 and all(axes.images[0].norm is attention.SCALE for axes in maps)
+    assert scale.get_ylabel() == "attention weight" and scale.get_ylim() == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib.cm import ScalarMappable
 from matplotlib.colors import PowerNorm
 
 from pipeline.report.canvas import canvas
 
 MOST = 8  # layers, and heads, in the figure
+COLOUR_MAP, SCALE = "Blues", PowerNorm(0.5, 0, 1)
+TITLE_WIDTH = 4.5  # inches, of a figure of few heads
 LETTER = 0.1  # inches of a token beside a map
 TEMPLATE = Path(__file__).with_name("attention_page.html")
 SIGNS = {"\n": "↵", " ": "␣", "\t": "⇥"}
@@ -27,10 +30,10 @@ def figure(
     """
     layers, heads = (min(size, MOST) for size in maps_LHTS.shape[:2])
     width, height = (max(1.5, LETTER * len(texts)) for texts in (attended, attending))
-    drawn = canvas(width * heads + 0.6, height * layers + 0.6)
+    drawn = canvas(max(width * heads + 1.4, TITLE_WIDTH), height * layers + 0.6)
     grid = drawn.subplots(layers, heads, squeeze=False)
     for (layer, head), axes in np.ndenumerate(grid):
-        axes.imshow(maps_LHTS[layer, head], cmap="Blues", norm=PowerNorm(0.5, 0, 1), interpolation="nearest")
+        axes.imshow(maps_LHTS[layer, head], cmap=COLOUR_MAP, norm=SCALE, interpolation="nearest")
         axes.set_xticks(range(len(attended)), _signs(attended), fontsize=6)
         axes.set_yticks(range(len(attending)), _signs(attending), fontsize=6)
         axes.tick_params(length=0, pad=1)
@@ -38,11 +41,11 @@ def figure(
             axes.set_title(f"head {head}", fontsize=8)
         if head == 0:
             axes.set_ylabel(f"layer {layer}", fontsize=8)
+    scale = drawn.colorbar(ScalarMappable(SCALE, COLOUR_MAP), ax=grid, aspect=30)
+    scale.set_label("attention weight", fontsize=8)
+    scale.ax.tick_params(labelsize=7)
     cut = "" if maps_LHTS.shape[:2] == (layers, heads) else f" (the first {layers} layers and {heads} heads)"
-    drawn.suptitle(
-        f"{title}{cut}\nrow: the position; column: what it attends to; colour: the square root of the weight",
-        fontsize=9,
-    )
+    drawn.suptitle(f"{title}{cut}\nrow: the position; column: what it attends to", fontsize=9)
     drawn.savefig(path)
 
 
