@@ -20,6 +20,8 @@ from rich.console import Console
 from pipeline.datasets.python_docs import PythonDocs
 from pipeline.experiment.settings import Sweep
 from pipeline.machine.others import Others
+from pipeline.report import grid_figure
+from pipeline.report.canvas import canvas
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import write_json
 from pipeline.runs.result import Direction, Metric, Result, by_name, count, memory, rate
@@ -30,7 +32,7 @@ from pipeline.sweep.ledger import Ledger, outcome_text
 from pipeline.sweep.plan import Cell, label_of
 from pipeline.sweep.schedule import Outcome
 from pipeline.sweep.session import notes_of
-from pipeline.sweep.summary import Entry, Pivot, measured, show, write_csv
+from pipeline.sweep.summary import Entry, Pivot, draw, measured, show, write_csv
 
 
 def entry(number: int, swept: Mapping[str, str], metrics: Mapping[str, float]) -> Entry:
@@ -247,6 +249,28 @@ def test_the_best_is_that_of_the_declared_direction(direction: Direction, best: 
     lines = shown(found)
     assert lines[0].rstrip() == "test/loss (nats) over the grid"
     assert [line.split()[0] for line in lines[2:4] if line.rstrip().endswith("*")] == best
+
+
+def test_the_figure_of_a_grid_names_its_keys_and_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows were values of nobody knew what, and a cell that had failed a blank one."""
+    losses = {("8", "sgd"): 0.5, ("8", "adam"): 0.4, ("16", "sgd"): 0.3, ("16", "adam"): None, ("32", "sgd"): None}
+    found = [
+        entry(at, {"model.width": width, "optimizer": name}, {} if loss is None else {"test/loss": loss})
+        for at, ((width, name), loss) in enumerate(losses.items())
+    ]
+    found = [one if one.metrics else replace(one, state="failed") for one in found]
+    drawn = canvas(7, 3)
+    monkeypatch.setattr(grid_figure, "canvas", lambda *_: drawn)
+    assert draw(tmp_path / "grid.png", found, "a run")
+    (axes,) = drawn.axes
+    assert axes.get_title() == "test/loss over model.width, optimizer\na run"
+    heading, *remarks = axes.texts
+    assert heading.get_text() == "model.width"
+    assert [remark.get_text() for remark in remarks] == ["", "adam: failed", "sgd: failed"]
+    rows = [label.get_window_extent() for label in axes.get_yticklabels()]
+    assert heading.get_window_extent().y0 > rows[0].y1
+    for row, remark in zip(rows[1:], remarks[1:], strict=True):  # beside its row
+        assert row.y0 < remark.get_window_extent().get_points()[:, 1].mean() < row.y1
 
 
 def test_what_the_machine_took_is_known_by_its_kind(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pipeline.report.canvas import COLOURS, canvas, plain
 
@@ -17,15 +18,20 @@ def dots(
     series: Mapping[str, Sequence[Sequence[float]]],
     *,
     axis: str,
+    rows: str,
     legend: str,
     title: str,
+    remarks: Sequence[str] = (),
 ) -> None:
-    """Rows `labels`, top to bottom; `series`: name -> each row's values (repetitions faint, their median full)."""
-    figure = canvas(7, 1.2 + 0.32 * len(labels))
+    """Rows `labels`, top to bottom; `series`: name -> each row's values (repetitions faint, their median full).
+
+    `rows`: what the labels are values of, written above them. `remarks`: of each row, behind it.
+    """
+    figure = canvas(7, 1.5 + 0.32 * len(labels))
     axes = figure.add_subplot()
-    for number, (name, rows) in enumerate(series.items()):
+    for number, (name, each) in enumerate(series.items()):
         colour, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
-        for height, values in enumerate(rows):
+        for height, values in enumerate(each):
             if len(values) > 1:
                 axes.plot(values, [height] * len(values), mark, ms=4, color=colour, alpha=0.3, ls="")
             if values:
@@ -33,13 +39,18 @@ def dots(
         axes.plot([], [], mark, color=colour, ls="", label=name)
     axes.set_yticks(range(len(labels)), labels, fontsize=8)
     axes.set_ylim(len(labels) - 0.5, -0.5)
+    text: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8}
+    # From the figure's edge: beside the labels long names would take the axes' room.
+    axes.annotate(rows, (0.01, 1), (0, 4), xycoords=("figure fraction", "axes fraction"), **text)
+    for height, remark in enumerate(remarks):
+        axes.annotate(remark, (1, height), (4, 0), xycoords=("axes fraction", "data"), va="center", **text)
     axes.set_xlabel(axis)
     axes.grid(axis="x", alpha=0.3)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     if legend:
         figure.legend(title=legend, frameon=False, fontsize=8, title_fontsize=8, loc="outside right center")
-    axes.set_title(title, fontsize=10)
+    axes.set_title(title, fontsize=10, pad=18)
     figure.savefig(path)
 
 

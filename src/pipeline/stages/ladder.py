@@ -313,4 +313,4 @@ def draw(path: Path, found: Sequence[Rung], title: str) -> None:
 
     labels, values = [rung.name for rung in found], [[rung.training_s] for rung in found]
     if found:
-        grid_figure.dots(path, labels, {"": values}, axis="training, s", legend="", title=title)
+        grid_figure.dots(path, labels, {"": values}, axis="training, s", rows="rung", legend="", title=title)

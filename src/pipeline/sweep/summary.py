@@ -6,6 +6,7 @@ import csv
 import math
 import re
 import statistics
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +29,7 @@ from pipeline.sweep.schedule import Outcome
 MOST_COLUMNS = 6  # of values of the last key; more than that go down the page
 Position = tuple[tuple[str, ...], str]  # the values down the page, the value across it
 VALIDATION = "validation/"
+TITLE_WIDTH = 80  # characters of a line above a figure
 MOST_METRICS = 4  # beside each other, where none of them says what is better
 BETTER = "sweep.direction=maximize or sweep.direction=minimize"
 # What says which data are tested, where no receipt does: cells that differ in it are not compared. A number says how
@@ -321,7 +323,10 @@ def write_csv(path: Path, found: Sequence[Entry]) -> None:
 
 
 def draw(path: Path, found: Sequence[Entry], title: str, by: Sweep | None = None) -> bool:
-    """A dot for each result, rows as in the table, a colour a column. False where there is nothing to compare."""
+    """A dot for each result, rows as in the table, a colour a column. False where there is nothing to compare.
+
+    A cell without a number is a word behind its row: failed.
+    """
     pivot = Pivot(found, by)
     if sum(bool(pivot.value(row, column)) for row in pivot.rows for column in pivot.columns) < 2:
         return False
@@ -329,8 +334,27 @@ def draw(path: Path, found: Sequence[Entry], title: str, by: Sweep | None = None
 
     labels = [" ".join(row) for row in pivot.rows]
     series = {column: [pivot.value(row, column) for row in pivot.rows] for column in pivot.columns}
-    grid_figure.dots(path, labels, series, axis=pivot.named(pivot.name), legend=pivot.across or "", title=title)
+    keys = ", ".join((*pivot.down, pivot.across) if pivot.across else pivot.down)
+    grid_figure.dots(
+        path, labels, series,
+        axis=pivot.named(pivot.name), rows=", ".join(pivot.down), legend=pivot.across or "",
+        title=f"{textwrap.fill(f'{pivot.name} over {keys}', TITLE_WIDTH)}\n{title}",
+        remarks=[_numberless(pivot, row) for row in pivot.rows],
+    )  # fmt: skip
     return True
+
+
+def _numberless(pivot: Pivot, row: tuple[str, ...]) -> str:
+    """What the table has of a row's cells that no dot stands for: `failed`, or `16: failed` of one among others."""
+    words = {column: _text(pivot, row, column) for column in pivot.columns if not _finite(pivot.value(row, column))}
+    if len(words) == len(pivot.columns) and len(set(words.values())) == 1:
+        return next(iter(words.values()))
+    return ", ".join(f"{column}: {word}" for column, word in words.items() if word)
+
+
+def _finite(values: Sequence[float]) -> bool:
+    """Whether there is a number to draw."""
+    return any(map(math.isfinite, values))
 
 
 def took(found: Sequence[Entry]) -> str:
