@@ -7,12 +7,12 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from command import done, pipeline, runs, status, write_files
 from hypothesis import given
 from hypothesis import strategies as st
 from in_backend import experiment
+from matplotlib.figure import Figure
 
 from pipeline.errors import Impossible, UserError
 from pipeline.kernels.cpu.ceilings import Ceilings
@@ -36,7 +37,7 @@ from pipeline.runs.code.code_hash import hash_of
 from pipeline.runs.receipt import software
 from pipeline.runs.result import read_result
 from pipeline.spec import build_as
-from pipeline.stages.wmma import figures, tables
+from pipeline.stages.wmma import figures, padding, tables
 from pipeline.stages.wmma import found as found_module
 from pipeline.stages.wmma.bench import Bench
 from pipeline.stages.wmma.padding import STEPS, Around, metrics, next_multiple
@@ -548,6 +549,29 @@ def test_a_ceiling_that_others_lowered_is_drawn_as_one(had: float, monkeypatch: 
     bench.errors[gemm, "cpu_naive"], bench.facts["cpu_naive"] = Verdict(1, 0.0, 0.0), {}
     assert ("of peak" in tables.timed(bench)[0].columns) is not is_lowered
     assert ("64x64x64/cpu_naive/of_peak" in {one.name for one in tables.metrics(bench)}) is not is_lowered
+
+
+def drawn_by(monkeypatch: pytest.MonkeyPatch, module: ModuleType, draw: Callable[[], None]) -> Figure:
+    """The figure that `draw` makes with the canvas of the module."""
+    kept: list[Figure] = []
+
+    def kept_canvas(width: float, height: float) -> Figure:
+        kept.append(canvas(width, height))
+        return kept[-1]
+
+    monkeypatch.setattr(module, "canvas", kept_canvas)
+    draw()
+    return kept[-1]
+
+
+def test_the_figure_of_padding_says_where_and_beside_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {256 + step: 1.0 for step in STEPS}
+    around = Around({"numpy": sizes}, {"numpy": sizes}, {})
+    for had, end in ((1.0, "2 threads"), (0.3, "2 threads beside other processes")):
+        title = figures.title(seen({"numpy": (1.0,)}, had), around.rates)
+        path = tmp_path / "padding.png"
+        figure = drawn_by(monkeypatch, padding, partial(padding.draw, path, around, title))
+        assert figure.axes[0].get_title() == f"D = alpha·A·B + beta·C, fp32, by columns, {end}"
 
 
 @given(st.floats(1e-3, 1e6), st.floats(5, 1e4))  # of 1, 2 and 5 two lie in whatever is five times as wide

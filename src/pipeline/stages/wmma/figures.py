@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import ceil, floor, log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,7 +74,7 @@ def roofline(path: Path, bench: Found, kernels: Sequence[str], roof: Ceilings | 
     axes.minorticks_off()
     plain(axes)
     figure.legend(frameon=False, fontsize=8, loc="outside right center")
-    axes.set_title(_title(bench, bench.processor(kernels[0])), fontsize=10)
+    axes.set_title(title(bench, kernels), fontsize=10)
     figure.savefig(path)
 
 
@@ -122,8 +122,7 @@ def against_size(path: Path, bench: Found) -> None:
         one.minorticks_off()
         plain(one)
     figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right center")
-    processors = {bench.processor(name) for name in bench.shown}
-    figure.suptitle(_title(bench, "gpu" if "gpu" in processors else "cpu"), fontsize=10)
+    figure.suptitle(title(bench, bench.shown), fontsize=10)
     figure.savefig(path)
 
 
@@ -165,8 +164,10 @@ def _size(flop: int) -> float:
     return float((flop / 2) ** (1 / 3))
 
 
-def _title(bench: Found, processor: str = "cpu") -> str:
+def title(bench: Found, kernels: Collection[str]) -> str:
+    """Of a figure of these kernels: what they compute and where; a GPU's name, if one of them ran on it."""
     first = bench.plan.problems[0]
+    processor = "gpu" if any(bench.processor(name) == "gpu" for name in kernels) else "cpu"
     return f"D = alpha·A·B + beta·C, {first.dtype}, by {first.order}s, {_where(bench, processor)}"
 
 

@@ -127,7 +127,7 @@ def metrics(around: Around) -> tuple[Metric, ...]:
     return tuple(found)
 
 
-def draw(path: Path, around: Around) -> None:
+def draw(path: Path, around: Around, title: str) -> None:
     """Rate against N; multiples of 64 large, of 8 middling, others small."""
     figure = canvas(7.2, 3.8)
     axes = figure.add_subplot()
@@ -144,6 +144,7 @@ def draw(path: Path, around: Around) -> None:
     )
     plain(axes)
     axes.legend(frameon=False, fontsize=8)
+    axes.set_title(title, fontsize=10)
     figure.savefig(path)
 
 

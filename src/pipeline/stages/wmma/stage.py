@@ -358,7 +358,7 @@ class Wmma(Stage):
         code = machine_code.built(self.chosen, bench.plan.checked_in, self.compiled_for, self.cores)
         figures.draw(run, bench)
         if around is not None:
-            padding.draw(run.artifact("figures/padding.png"), around)
+            padding.draw(run.artifact("figures/padding.png"), around, figures.title(bench, around.rates))
         wrong = [f"{name}: {verdict.fault}" for name, verdict in bench.verdicts.items() if verdict.fault]
         faults = [f"not timed, because wrong: {'; '.join(wrong)}"] if wrong else []
         faults += [f"machine code refused: {one}" for one in machine_code.refused(code)]
