@@ -564,6 +564,23 @@ def drawn_by(monkeypatch: pytest.MonkeyPatch, module: ModuleType, draw: Callable
     return kept[-1]
 
 
+@pytest.mark.parametrize("kernels", [2, 6])
+def test_a_ladders_labels_lie_in_the_figure_and_have_digits(
+    kernels: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside two kernels the yardstick's label was cut off, and 0.24 GFLOP/s was `numpy 0`."""
+    second = 2 * 64**3 / 0.24e9
+    bench = seen({"numpy": (second,), **dict.fromkeys(LADDER[:kernels], (10 * second,))}, 1.0)
+    rungs = sorted((one for one in bench.shown.values() if one.rung is not None), key=lambda one: one.rung or 0)
+    figure = drawn_by(monkeypatch, figures, lambda: figures.ladder(tmp_path / "ladder.png", bench, rungs))
+    (axes,) = figure.axes
+    said = [text.get_text() for text in axes.texts]
+    assert said[-1] == "numpy 0.24" and said[1::2][:2] == ["0.024", "0.024  1.00×"]
+    yardstick, first = (axes.texts[at].get_window_extent() for at in (-1, 0))
+    assert first.y1 < axes.bbox.y1 < yardstick.y0 and yardstick.y1 < axes.title.get_window_extent().y0
+    assert axes.title.get_window_extent().y1 <= figure.bbox.y1
+
+
 def test_the_figure_of_padding_says_where_and_beside_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {256 + step: 1.0 for step in STEPS}
     around = Around({"numpy": sizes}, {"numpy": sizes}, {})

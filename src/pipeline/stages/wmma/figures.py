@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.kernels.cpu.ceilings import Ceilings
 from pipeline.report.canvas import BLUE, COLOURS, GREY, ORANGE, canvas, log_labels, plain
+from pipeline.report.table import digits
 from pipeline.runs.run import Run
 from pipeline.stages.wmma.found import Found
 from pipeline.stages.wmma.tables import GIGA, plural
@@ -139,10 +140,9 @@ def ladder(path: Path, bench: Found, rungs: Sequence[Kernel]) -> None:
     axes.barh(range(len(names)), values, height=0.4, color=BLUE, alpha=0.75)
     for number, value in enumerate(values):
         axes.text(0, number - 0.25, f" {rungs[number].launches}", va="bottom", fontsize=7, color=WORDS)
-        gain = f"  {value / values[number - 1]:.1f}×" if number else ""
-        said = f"{value:,.{1 if value < 10 else 0}f}{gain}"
+        gain = f"  {digits(value / values[number - 1])}×" if number else ""
         axes.annotate(
-            said, (value, number), (6, 0), textcoords="offset points", va="center", fontsize=8,
+            digits(value) + gain, (value, number), (6, 0), textcoords="offset points", va="center", fontsize=8,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
         )  # fmt: skip
     processor = rungs[0].processor
@@ -150,9 +150,12 @@ def ladder(path: Path, bench: Found, rungs: Sequence[Kernel]) -> None:
     yard = bench.rate(gemm, bench.yardstick, sustained=True) if bench.yardstick and is_theirs else None
     if yard:
         axes.axvline(yard, color=ORANGE, lw=1, zorder=0)
-        axes.text(yard, -0.75, f"{bench.yardstick} {yard:,.0f}", ha="center", fontsize=8, color=ORANGE)
+        axes.annotate(
+            f"{bench.yardstick} {digits(yard)}", (yard, 1), (0, 3), xycoords=("data", "axes fraction"),
+            textcoords="offset points", va="bottom", ha="center", fontsize=8, color=ORANGE,
+        )  # fmt: skip
     axes.set_yticks(range(len(names)), names, fontsize=8)
-    axes.invert_yaxis()
+    axes.set_ylim(len(names) - 0.6, -0.7)  # with room above the first bar for how it is launched
     axes.margins(x=0.2)
     axes.set_xlabel("GFLOP/s, sustained; behind it the gain on the rung before")
     plain(axes)
