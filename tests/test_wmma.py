@@ -542,7 +542,7 @@ def test_a_ceiling_that_others_lowered_is_drawn_as_one(had: float, monkeypatch: 
     (axes,) = drawn.axes
     said, is_lowered = [text.get_text() for text in axes.texts], had < 1
     at_least = "at least " if is_lowered else ""
-    assert said == [f"multiply-adds on registers, {at_least}9 GFLOP/s", f"memory, {at_least}40 GB/s"]
+    assert said == [f"multiply-adds on registers, {at_least}9.00 GFLOP/s", f"memory, {at_least}40.0 GB/s"]
     assert axes.get_lines()[0].get_linestyle() == (":" if is_lowered else "-")
     assert axes.get_title().endswith("2 threads beside other processes" if is_lowered else "2 threads")
     # Its rate is 58 times that ceiling, of which no share is kept.
@@ -562,6 +562,31 @@ def drawn_by(monkeypatch: pytest.MonkeyPatch, module: ModuleType, draw: Callable
     monkeypatch.setattr(module, "canvas", kept_canvas)
     draw()
     return kept[-1]
+
+
+@pytest.mark.parametrize("size", [(1, 1, 1), (1, 1, 100_000), (512, 512, 512)])
+def test_the_names_of_a_rooflines_ceilings_are_clear_of_lines_and_edges(
+    size: tuple[int, int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a product of few FLOP per byte the roof's name ran over the y axis; that of the memory lay on its line."""
+    bench = Bench(Wmma(kernels=(CpuNaive(),), sizes=(size,), threads=2).plan(0), None)  # type: ignore[arg-type]
+    (gemm,) = bench.plan.problems
+    bench.verdicts["cpu_naive"], bench.times[gemm]["cpu_naive"] = Verdict(1, 0.0, 0.0), Times(1, [1e-3], [1e-3])
+    bench.ceilings = roof = Ceilings(flop_per_s=(233e9,), bytes_per_s=(24e9,), threads=2, cores_had=0.3)
+    bench.cores_had.shares = [0.3]
+    path = tmp_path / "roofline.png"
+    figure = drawn_by(monkeypatch, figures, lambda: figures.roofline(path, bench, ["cpu_naive"], roof, roof.peak / 1e9))
+    (axes,) = figure.axes
+    assert all(text.get_window_extent().x0 >= axes.bbox.x0 for text in axes.texts)
+    low, high = axes.get_xlim()
+    assert sum(low <= tick <= high for tick in axes.get_xticks()) >= 5
+    start, ridge, end = axes.transData.transform(axes.get_lines()[0].get_xydata())
+    assert start[0] < ridge[0] < end[0]
+    memory = axes.texts[-1]
+    slope = math.degrees(math.atan2(ridge[1] - start[1], ridge[0] - start[0]))
+    assert memory.get_rotation() == pytest.approx(slope, abs=0.1)
+    above = memory.get_transform().transform(memory.get_position()) - start
+    assert above == pytest.approx([0, 4 / 72 * figure.dpi])
 
 
 @pytest.mark.parametrize("kernels", [2, 6])

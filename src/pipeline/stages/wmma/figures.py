@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from math import ceil, floor, log2
+from math import atan, ceil, degrees, floor, log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from matplotlib.transforms import offset_copy
 
 from pipeline.kernels.cpu.ceilings import Ceilings
 from pipeline.report.canvas import BLUE, COLOURS, GREY, ORANGE, canvas, log_labels, plain
@@ -43,20 +45,27 @@ def draw(run: Run, bench: Found) -> None:
 def roofline(path: Path, bench: Found, kernels: Sequence[str], roof: Ceilings | CardCeilings, peak: float) -> None:
     """These kernels at every size below the ceilings of their processor, of which `peak` is that of products.
 
-    An intensity is that of the fewest bytes possible. Dotted: ceilings that other processes may have lowered.
+    An intensity is that of the fewest bytes possible. Dotted: ceilings that other processes may have lowered. The
+    names of the ceilings stand above them, where no kernel is.
     """
     memory, is_lowered = roof.memory / GIGA, bench.others is not None and isinstance(roof, Ceilings)
     at_least = "at least " if is_lowered else ""
     figure = canvas(7.2, 4.4)
     axes = figure.add_subplot()
     intensities = [gemm.intensity for gemm in bench.plan.problems]
-    low, high = min(peak / memory / 8, *intensities) / 1.5, max(intensities) * 1.5
-    axes.plot((low, peak / memory, high), (low * memory, peak, peak), color=GREY, lw=1.5, ls=":" if is_lowered else "-")
+    ridge = peak / memory  # both ceilings are seen, whatever the sizes
+    low, high = min(ridge / 8, *intensities) / 1.5, max(ridge * 4, *intensities) * 1.5
+    axes.plot((low, ridge, high), (low * memory, peak, peak), color=GREY, lw=1.5, ls=":" if is_lowered else "-")
     for what, flat in _roofs(roof).items():  # the highest is the roof; others are those of slower instructions
         if flat < peak:
             axes.plot((flat / memory, high), (flat, flat), color=GREY, lw=0.8, ls="--")
-        axes.annotate(f"{what}, {at_least}{flat:,.0f} GFLOP/s", (high, flat), (0, 4), va="bottom", ha="right", **TEXT)
-    axes.annotate(f"memory, {at_least}{memory:,.0f} GB/s", (low, low * memory), (14, 2), va="bottom", ha="left", **TEXT)
+        said = f"{what}, {at_least}{digits(flat)} GFLOP/s"
+        axes.annotate(said, (high, flat), (0, 4), textcoords="offset points", va="bottom", ha="right", **TEXT)
+    axes.text(
+        low, low * memory, f"memory, {at_least}{digits(memory)} GB/s", va="bottom", ha="left",
+        rotation=degrees(atan(memory)), rotation_mode="anchor", transform_rotates_text=True,  # along its line
+        transform=offset_copy(axes.transData, figure, x=0, y=4, units="points"), **TEXT,
+    )  # fmt: skip
     for number, name in enumerate(kernels):
         points = [
             (gemm.intensity, rate) for gemm in bench.plan.problems if (rate := bench.rate(gemm, name, sustained=True))
@@ -93,7 +102,7 @@ def _roofs(roof: Ceilings | CardCeilings) -> dict[str, float]:
     return {f"{word}: {roof.what[word]}": max(rates) / GIGA for word, rates in roof.flop_per_s.items()}
 
 
-TEXT: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "color": WORDS}
+TEXT: dict[str, Any] = {"fontsize": 8, "color": WORDS}
 
 
 def against_size(path: Path, bench: Found) -> None:
