@@ -14,7 +14,7 @@ from pipeline.stages.amp.measured import Measured
 
 MULTIPLE_BYTES = 16  # Tensor Cores take rows of 16 bytes: multiples of 8 for 16-bit operands (NVIDIA's guide, GEMM)
 SAME = 1.5  # up to this ratio, either way, the step under the profiler counts as the one that was timed
-NOT_SEEN = "the profiler did not see the step that was timed, so the shares above advise nothing"
+NOT_SEEN = "the profiler did not see a step as it was timed (above), so the shares advise nothing"
 KINDS = {
     "products": "matrix products: what a narrower dtype or Tensor Cores can speed up",
     "copies": "copies and casts between dtypes",
@@ -190,7 +190,11 @@ def multiple_of(row: Compared) -> int:
 
 
 def advice(row: Compared, baseline: Compared) -> Sequence[str]:
-    """What to try, the most promising first, each with the figure that speaks for it."""
+    """What to try, the most promising first, each with the figure that speaks for it.
+
+    Why a precision is no faster than the baseline rests on the steps of both: where one of them could not be explained,
+    only what rests on neither is left.
+    """
     machine, plain = row.runs[0].step["machine"], baseline.runs[0].step["machine"]
     gain = machine["FLOP_per_s"] / plain["FLOP_per_s"]
     found = []
@@ -200,7 +204,7 @@ def advice(row: Compared, baseline: Compared) -> Sequence[str]:
             f"{baseline.precision}, so no model can gain from it."
         )
     step_breakdown = row.runs[0].step["step_breakdown"]
-    if not explains(row):
+    if not (explains(row) and explains(baseline)):
         return found or [f"A longer training on an idle machine: {NOT_SEEN}."]
     shares, advised = step_breakdown["shares"], tips(row.runs[0])
     largest = sorted((kind for kind in advised if (shares[kind] or 0) > 0.15), key=lambda kind: -shares[kind])
