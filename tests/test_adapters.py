@@ -20,9 +20,11 @@ from pipeline.models.adapters import adapters_of
 from pipeline.models.gpt import Gpt
 from pipeline.models.weights import from_torch
 from pipeline.runs import adapters, weights
-from pipeline.runs.json_files import read_json
+from pipeline.runs.code.code_hash import hash_of
+from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.records import read_metrics
-from pipeline.runs.result import metrics_of
+from pipeline.runs.result import metrics_of, read_result
+from pipeline.runs.saved import check_hashes
 
 TINY = (
     *("stage=transformer", "dataset=python_docs", "dataset.context=32", "model.layers=2", "model.heads=2"),
@@ -213,6 +215,41 @@ def test_the_merged_model_is_evaluated_and_generates(tuned: Path) -> None:
         tuned.parents[1], "stage=generate", f"run={tuned.name}", "tracking=none", "stage.prompt=The", "stage.tokens=5"
     )
     assert (made / "artifacts" / "generated" / "1.txt").read_text().startswith("The")
+
+
+def test_a_base_that_is_gone_is_no_alarm_and_an_edited_model_is(base: Path, tuned: Path, tmp_path: Path) -> None:
+    """The merged weights need it no more."""
+    copied = tmp_path / tuned.name
+    shutil.copytree(tuned, copied)
+    receipt, code = read_json(copied / "receipt.json"), read_json(copied / "code.json")
+    saved = {"weights": receipt["weights_sha256"]}
+    assert check_hashes(copied, saved) == ()
+    file = base / "artifacts" / "model" / "weights.npz"
+    file.rename(tmp_path / "moved.npz")
+    try:
+        (said,) = check_hashes(copied, saved)
+        assert said == f"run={copied.name}: its model.start is gone; the saved weights do not need it"
+        edited = dict(sorted({**code, "pipeline.models.gpt": "0"}.items()))
+        write_json(copied / "code.json", edited)
+        write_json(copied / "receipt.json", receipt | {"code_sha256": hash_of(edited)})
+        (said,) = check_hashes(copied, saved)
+        assert said.startswith(f"run={copied.name}: the code, or a file or variable that it reads, is not what trained")
+    finally:
+        (tmp_path / "moved.npz").rename(file)
+
+
+def test_a_run_without_the_run_that_it_began_from_is_evaluated_as_before(tmp_path: Path) -> None:
+    """Its weights and its tokens were another run's, which is deleted."""
+    (tmp_path / "mine.txt").write_text("A whale is no fish, and swims in the sea. " * 99)
+    words = [word for word in TINY if not word.startswith("dataset=")]
+    words += ["dataset=text", "dataset.path=mine.txt", "training.steps=2", "schedule.warm_up=1"]
+    first = done(tmp_path, *words)
+    tuned = done(tmp_path, *words, f"model.start={first.name}", f"dataset.tokens={first.name}")
+    shutil.rmtree(first)
+    found = read_result(done(tmp_path, "stage=evaluate", f"run={tuned.name}"))
+    assert found is not None
+    said = f"run={tuned.name}: its model.start and dataset.tokens are gone; the saved weights do not need them"
+    assert said in found.notes
 
 
 @pytest.mark.wide

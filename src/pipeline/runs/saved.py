@@ -33,6 +33,10 @@ SWAPPED = {
     "card": "artifacts/model/card.json now differs from what it saved",
     "data": "the data now differ from those it was trained on",
 }
+CODE_CHANGED = (
+    "the code, or a file or variable that it reads, is not what trained it (another code_sha256): what the weights "
+    "mean may have changed"
+)
 
 
 def config_of(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str, Any]]:
@@ -99,11 +103,26 @@ def check_hashes(folder: Path, found: Mapping[str, str]) -> tuple[str, ...]:
     if kept.get("config_sha256") not in (None, _config_sha256(folder)):
         notes.append(f"run={folder.name}: config.yaml is not what its receipt names (another config_sha256)")
     elif kept.get("code_sha256") not in (None, code_now(folder)):
-        notes.append(
-            f"run={folder.name}: the code, or a file or variable that it reads, is not what trained it (another "
-            "code_sha256): what the weights mean may have changed"
-        )
+        notes.append(f"run={folder.name}: {_of_code(folder, kept['code_sha256'])}")
     return tuple(notes)
+
+
+def _of_code(folder: Path, then: str) -> str:
+    """Why the code of a saved run has another hash: a file that began its training is gone, or anything else."""
+    from pipeline.experiment import load
+    from pipeline.runs.code.code_hash import gone, hash_of, modules
+
+    saved = dict(sorted(read_json(folder / "code.json").items()))
+    try:
+        experiment = load(read_config(folder))
+        now, lost = modules(experiment), gone(experiment)
+    except UserError:
+        return CODE_CHANGED
+    differ = {name for name in {**saved, **now} if saved.get(name) != now.get(name)}
+    if hash_of(saved) != then or not differ <= set(lost.values()):
+        return CODE_CHANGED
+    are, them = ("are", "them") if len(lost) > 1 else ("is", "it")
+    return f"its {' and '.join(lost)} {are} gone; the saved weights do not need {them}"
 
 
 def saved_weights(folder: Path) -> Weights:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.runs.code import files as code_files
 from pipeline.runs.code import sources as code_sources
+from pipeline.runs.start import CARD
 
 if TYPE_CHECKING:
     from pipeline.contracts import Part
@@ -75,6 +76,7 @@ DECIDING = (
     "pipeline.sweep.summary",
 )
 HERE = Path(__file__).parents[2]
+START = "pipeline.models.start"  # to which the weights count that a training starts from
 OTHERS = {"torch": ("keras",), "keras": ("torch",)}  # builder -> how the modules of the other builders begin
 
 
@@ -244,7 +246,22 @@ def _files_of_parts(experiment: Experiment) -> dict[str, tuple[Path, ...]]:
             found[module] = (*found.get(module, ()), *part.user_files)
     wanted = experiment.starting
     starts = tuple(Path(file) for file in (wanted.start, wanted.adapters.start) if file is not None)
-    return {**found, "pipeline.models.start": starts} if starts and "model" in _parts(experiment) else found
+    return {**found, START: starts} if starts and "model" in _parts(experiment) else found
+
+
+def gone(experiment: Experiment) -> dict[str, str]:
+    """The settings whose file of another run began a training and is gone, each with the module that it counts to.
+
+    A saved run has trained weights, and tokens in its own card.
+    """
+    starting, tokens = experiment.starting, getattr(experiment.dataset, "tokens", None)
+    of_run = isinstance(tokens, str) and tokens.endswith(f"/{CARD}")
+    named = {
+        "model.start": (starting.start, START),
+        "model.adapters.start": (starting.adapters.start, START),
+        "dataset.tokens": (tokens if of_run else None, type(experiment.dataset).__module__),
+    }
+    return {key: module for key, (file, module) in named.items() if file is not None and not Path(file).exists()}
 
 
 def _called(path: Path) -> str:
