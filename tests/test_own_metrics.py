@@ -166,6 +166,26 @@ def test_a_metric_is_tried_before_the_run(folder: Path, asked: str) -> None:
     assert asked != "own_metrics.Broken" or ", in sums (own_metrics.py, line " in said
 
 
+def test_a_share_of_five_classes_that_is_always_1_is_refused(tmp_path: Path) -> None:
+    """In a training and in stage=evaluate; of six classes it says something."""
+    rng, asked = np.random.default_rng(0), "training.metrics=[top5_accuracy]"
+    for classes in (5, 6):
+        x, y = rng.standard_normal((60, 4)).astype(np.float32), np.arange(60) % classes
+        np.savez(tmp_path / f"{classes}.npz", x=x, y=y)
+    words = ("dataset=npz", "model=linear", "training.steps=2", "training.batch_size=8", "tracking=none")
+    said = (
+        "training.metrics=top5_accuracy: the data have 5 classes, of which the true one is always among the 5 highest; "
+        "leave it out"
+    )
+    assert refused(tmp_path, *words, "dataset.file=5.npz", asked) == said
+    run = done(tmp_path, *words, "dataset.file=5.npz")
+    assert refused(tmp_path, "stage=evaluate", f"run={run.name}", asked, "tracking=none") == said
+    assert len(runs(tmp_path)) == 1
+    six = read_result(done(tmp_path, *words, "dataset.file=6.npz", asked))
+    assert six is not None
+    assert "test/top5_accuracy" in {metric.name for metric in six.metrics}
+
+
 class Own(Loss):
     """What it measures and what it trains, each as given."""
 

@@ -188,12 +188,13 @@ class Metric(Part):
 
     `direction`: which value is better. `unit`: of the value; empty where it has none. `name`: what it is called behind
     `test/` (None: as its class), and `renamed_by` what gives it another name. `takes`: what its targets have to be
-    (`Task.targets`); None: anything.
+    (`Task.targets`); None: anything. `asks_the_data`: only they can tell whether `check` passes.
     """
 
     unit: ClassVar[str] = ""
     renamed_by: ClassVar[str] = "a field `name` of the class"
     takes: ClassVar[Targets | None] = None
+    asks_the_data: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 
@@ -205,6 +206,9 @@ class Metric(Part):
     else:
         direction: str
         name = None
+
+    def check(self, task: Task) -> None:
+        """Refuse a task that it says nothing of. Raises UserError."""
 
     @abstractmethod
     def sums(self, outputs: np.ndarray, targets: np.ndarray) -> Any:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, ClassVar
+
 import numpy as np
 
+from pipeline.errors import UserError
 from pipeline.metrics import classification
 from pipeline.metrics.averaged import MeanOverExamples
 from pipeline.spec import spec
+
+if TYPE_CHECKING:
+    from pipeline.tasks import Task
+
+HIGHEST = 5
 
 
 @spec
@@ -15,6 +23,16 @@ class Top5Accuracy(MeanOverExamples):
 
     direction = "max"
     takes = "classes"
+    asks_the_data: ClassVar[bool] = True
+
+    def check(self, task: Task) -> None:
+        """Refuse so few classes that each is among the five."""
+        classes = task.shapes.classes
+        if classes <= HIGHEST:
+            raise UserError(
+                f"training.metrics=top5_accuracy: the data have {classes} classes, of which the true one is always "
+                f"among the {HIGHEST} highest; leave it out"
+            )
 
     def mean(self, logits: np.ndarray, labels: np.ndarray) -> float:
         return classification.top5_accuracy(logits, labels)

@@ -17,7 +17,7 @@ from pipeline.models.patterns import matches
 from pipeline.profilers import window
 from pipeline.runs.json_files import read_json
 from pipeline.spec import choice
-from pipeline.stages.measuring import is_tried, try_loss, try_metrics
+from pipeline.stages import measuring
 from pipeline.stages.shapes import check_shapes
 from pipeline.tasks import Task
 
@@ -53,7 +53,7 @@ def rehearse(
             experiment.backend.load().check_model(experiment, data.task.shapes, resolved)
         if not is_ours(experiment.loss):
             with experiment.backend.load().loss_of(experiment, resolved) as trained:
-                try_loss(experiment, data, trained)
+                measuring.try_loss(experiment, data, trained)
     except UserError:
         raise
     except Exception:
@@ -71,7 +71,7 @@ def asks_the_data(experiment: Experiment) -> bool:
         or training.batch_size > MANY
         or (has_own_check(experiment.data_model) and "cache" not in experiment.config["dataset"])  # else: fetched
         or bool(data.user_code or data.user_files)
-        or any(map(is_tried, training.metrics))
+        or any(map(measuring.asks_the_data, training.metrics))
         or experiment.augmentation.active
         or experiment.inputs.normalise
         or not is_ours(experiment.schedule)
@@ -103,8 +103,8 @@ def check_data(experiment: Experiment, data: Data, task: type[Task] | None) -> N
     """Refuse data that do not fit the settings. `task`: what the stage's data have to be of. Raises UserError."""
     check_task(experiment, data, task)
     check_settings(experiment, data)
-    try_metrics(experiment.training.metrics, data)  # in a grid's cell for the first time
-    try_loss(experiment, data)
+    measuring.try_metrics(experiment.training.metrics, data)  # in a grid's cell for the first time
+    measuring.try_loss(experiment, data)
 
 
 def check_task(experiment: Experiment, data: Data, task: type[Task] | None) -> None:

@@ -22,7 +22,7 @@ from pipeline.runs.result import Result, metrics_of
 from pipeline.runs.run import Run
 from pipeline.runs.saved import check_outputs, saved_weights
 from pipeline.spec import spec
-from pipeline.stages.measuring import Measured, is_tried, measure, try_metrics
+from pipeline.stages.measuring import Measured, asks_the_data, measure, try_metrics
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -43,8 +43,8 @@ class Evaluate(Stage):
             )
 
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
-        """Refuse metrics of the user's that cannot be had of the data."""
-        if any(map(is_tried, experiment.training.metrics)):
+        """Refuse metrics that cannot be had of the data."""
+        if any(map(asks_the_data, experiment.training.metrics)):
             try_metrics(experiment.training.metrics, load_ahead(experiment))
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:

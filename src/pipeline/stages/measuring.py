@@ -76,10 +76,13 @@ def add_to(totals: Sequence[Total], task: Task, outputs: np.ndarray, y: np.ndarr
 
 
 def try_metrics(metrics: tuple[MetricSpec, ...], data: Data) -> None:
-    """Refuse a metric that cannot be had of this task: each is tried on random outputs. Raises UserError.
+    """Refuse a metric that cannot be had of this task, or says nothing of it. Raises UserError.
 
-    What is NaN here may be a number on the whole test set: that is judged there.
+    One that is not ours is tried on random outputs. What is NaN here may be a number on the whole test set: that is
+    judged there.
     """
+    for metric in metrics:
+        metric.check(data.task)
     for metric in filter(is_tried, metrics):
         generator, total = np.random.default_rng(0), Total(metric)
         for rows in (slice(0, TRIED), slice(TRIED, 2 * TRIED)):
@@ -149,6 +152,11 @@ def _number(called: str, call: Callable[[], Any]) -> float:
 def is_tried(metric: MetricSpec) -> bool:
     """Whether a metric is not ours, or another package's: ours are known to work."""
     return bool(metric.packages) or not type(metric).__module__.startswith("pipeline.")
+
+
+def asks_the_data(metric: MetricSpec) -> bool:
+    """Whether only the data can tell that a metric can be had of them."""
+    return metric.asks_the_data or is_tried(metric)
 
 
 def batches(data: Data, split: Split, size: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
