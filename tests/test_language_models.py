@@ -9,17 +9,22 @@ import re
 import shutil
 from itertools import product
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from command import TORCH_THEN_WIDE, done, pipeline, refused, runs, status
 
-from pipeline.machine.device import gpus
+from pipeline.experiment.settings import Adapting, Starting
+from pipeline.machine.device import Device, gpus
 from pipeline.models.gpt import Gpt
+from pipeline.profilers.memory import Memory
+from pipeline.profilers.none import Off
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config
-from pipeline.runs.result import metrics_of
+from pipeline.runs.result import Result, metrics_of
+from pipeline.stages import beside_gpt
 from pipeline.stages.beside_gpt import sentence
 from pipeline.tokens import from_plain, learned
 
@@ -284,6 +289,23 @@ def test_other_profilers_leave_their_files(trained: Any, tmp_path: Path, backend
         assert len(list((run / "artifacts" / "tensorboard").glob("events.out.tfevents.*"))) == 1
     name = "receipt.json"
     assert read_json(run / name)["weights_sha256"] == read_json(trained(backend) / name)["weights_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("part", "setting", "said"),
+    [
+        ("starting", Starting(freeze=("logits",)), "model.freeze: not all gradients are computed"),
+        ("starting", Starting(start="x", adapters=Adapting(rank=2)), "model.adapters: not all gradients are computed"),
+        ("device", Device(processes=2), "device.processes=2: the matmul beside it has one process and one device"),
+        ("device", Device(split=2), "device.split=2: the matmul beside it has one process and one device"),
+        ("profiler", Memory(), "profiler=memory: it slows the training down"),
+    ],
+)
+def test_why_the_rate_is_no_share_of_a_matmuls_is_said(part: str, setting: Any, said: str) -> None:
+    usual = {"model": Gpt(), "starting": Starting(), "device": Device(), "profiler": Off()}
+    asked = cast(Any, SimpleNamespace(**{**usual, part: setting}))
+    found = beside_gpt.utilization(asked, cast(Any, None), cast(Any, None), Result(()))
+    assert (found.notes, found.table, found.metrics) == ((f"utilization: not measured with {said}",), (), ())
 
 
 @pytest.mark.wide

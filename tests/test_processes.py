@@ -18,9 +18,13 @@ from hypothesis import strategies as st
 from test_resume import CHECKPOINTS, killed, outcome
 
 from pipeline.backends.torch.group import Group
+from pipeline.machine.device import Device
+from pipeline.report.table import size
 from pipeline.runs import weights
+from pipeline.runs.fit import Fit, Observation
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
+from pipeline.stages import training_table
 
 CORES = len(os.sched_getaffinity(0))
 two_cores = pytest.mark.skipif(CORES < 2, reason="needs two cores")
@@ -110,6 +114,52 @@ def test_two_steps_in_two_processes_are_those_of_one(tmp_path: Path) -> None:
     one, two = (done(tmp_path, *words, f"device.processes={count}") for count in (1, 2))
     check_same(one, two, least=2)
     assert [len(read_json(run / "receipt.json").get("processes", {}).get("each", ())) for run in (one, two)] == [0, 2]
+    device, memory = said_at_the_end(two)
+    assert device.startswith("cpu, 2 processes (")
+    peaks = [each["peak_bytes"] for each in read_json(two / "receipt.json")["processes"]["each"]]
+    assert memory == f"{size(sum(peaks))}, the sum of 2 processes"
+    said = "utilization: not measured with device.processes=2: the matmul beside it has one process and one device"
+    notes = [read_json(run / "result.json")["notes"] for run in (one, two)]
+    assert [said in each for each in notes] == [False, True]
+
+
+def said_at_the_end(run: Path) -> tuple[str, str]:
+    """The rows device and peak memory of the table."""
+    table = dict(read_json(run / "result.json")["table"])
+    return table["device"], table["peak memory"]
+
+
+@pytest.mark.parametrize(
+    ("processes", "split", "together", "device", "memory"),
+    [
+        (1, 1, None, "", "2.0 MiB on the GPU, 1.0 MiB of the process"),
+        (
+            2,
+            1,
+            {"count": 2, "each": None},
+            ", 2 processes",
+            "2.0 MiB on the first of 2 GPUs, 1.0 MiB of the first of 2 ",
+        ),
+        (
+            2,
+            1,
+            {"count": 1},
+            ", batches split over 2 devices",
+            "2.0 MiB on the first of 2 GPUs, 1.0 MiB of the process",
+        ),
+        (2, 2, {"count": 1}, ", batches and weights split over 4 devices", "2.0 MiB on the first of 4 GPUs, 1.0 MiB "),
+    ],
+)
+def test_the_table_at_the_end_says_what_took_part(
+    processes: int, split: int, together: dict[str, object] | None, device: str, memory: str
+) -> None:
+    """Also of what went on in its last validation, and on GPUs."""
+    asked = Device(processes=processes, split=split)
+    peak = {"process_bytes": 2**20, "device_bytes": 2**21}
+    fit = Fit(weights={}, epochs=(), observed=Observation(how=""), parameters=0, peak_memory=peak)
+    receipt = {} if together is None else {"processes": together}
+    assert training_table.shared_by(asked, receipt) == device
+    assert training_table.memory_row(asked, fit, receipt).startswith(memory)
 
 
 def check_same(one: Path, two: Path, least: int = 20) -> None:
@@ -151,6 +201,10 @@ def test_two_devices_of_jax_train_as_one(tmp_path: Path, words: tuple[str, ...],
     else:
         assert found["rows_of_first_batch"] == {"cpu:0": [0, size], "cpu:1": [0, size]}
         assert all(0.5 <= held / whole <= 0.51 for held in found["weight_bytes"].values())
+    what = "batches" if key == "device.processes" else "weights"
+    device, memory = said_at_the_end(two)
+    assert device.startswith(f"cpu, {what} split over 2 devices (")
+    assert memory.endswith("of the process")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Metric, Result, by_name
 from pipeline.runs.run import Run
 from pipeline.runs.saved import saved_card
+from pipeline.spec import choice
 from pipeline.stages.beside import beside, joined
 from pipeline.tokens import Tokens, from_plain
 
@@ -78,13 +79,13 @@ def baseline(name: str, bits_per_byte: Callable[[], float]) -> Result:
 def utilization(experiment: Experiment, resolved: Resolved, run: Run, result: Result) -> Result:
     """FLOP a second of the model, and their share of what a square matmul reaches on this machine at this dtype.
 
-    Nothing of another model than gpt, of weights that were not all trained, whose gradients are not all computed, of
-    several processes or devices, since the matmul has one, or where a profiler slowed the training down.
+    Nothing of another model than gpt; a note of a training whose rate is no share of it.
     """
-    rate, start, device = by_name(result.metrics).get("tokens_per_s"), experiment.starting, experiment.device
-    several = device.processes * device.split > 1
-    if rate is None or not isinstance(experiment.model, Gpt) or start.freeze or start.adapters.active or several:
+    if not isinstance(experiment.model, Gpt):
         return Result(())
+    if why := _no_share(experiment):
+        return Result((), notes=(f"utilization: not measured with {why}",))
+    rate = by_name(result.metrics)["tokens_per_s"]
     run.say("measuring the rate of a matmul")
     length = saved_card(run.folder)["x"][0]
     flop = experiment.model.training_flop(weights.load(run.artifact("model/weights.npz")), length)
@@ -96,6 +97,20 @@ def utilization(experiment: Experiment, resolved: Resolved, run: Run, result: Re
         (Metric("model_flop_utilization", share, "", "time", "max"),),
         table=(("utilization", f"{text}; {flop / 1e6:,.2f} MFLOP a token{slower}"),),
     )
+
+
+def _no_share(experiment: Experiment) -> str | None:
+    """The setting for which the training's rate is no share of a matmul's, and why; None where it is one."""
+    start, device = experiment.starting, experiment.device
+    if start.adapters.active or start.freeze:
+        key = "model.adapters" if start.adapters.active else "model.freeze"
+        return f"{key}: not all gradients are computed"
+    for key, count in (("device.processes", device.processes), ("device.split", device.split)):
+        if count > 1:
+            return f"{key}={count}: the matmul beside it has one process and one device"
+    if experiment.profiler.active:
+        return f"profiler={choice(experiment.profiler)}: it slows the training down"
+    return None
 
 
 def draw_attention(experiment: Experiment, run: Run) -> Result:

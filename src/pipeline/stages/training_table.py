@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import cut
 from pipeline.machine.capability import Resolved
+from pipeline.machine.device import Device
 from pipeline.machine.others import said_of
 from pipeline.report import table
 from pipeline.runs.fit import Fit, Observation
@@ -29,10 +30,6 @@ def rows(
     unit: str,
 ) -> list[tuple[str, str]]:
     """The table at the end."""
-    peak = fit.peak_memory
-    memory = f"{table.size(peak['process_bytes'])} of the process"
-    if "device_bytes" in peak:
-        memory = f"{table.size(peak['device_bytes'])} on the GPU, {memory}"
     rates = [epoch.units_per_s for epoch in steady(fit.epochs)]
     cold = f"; {left_out(fit.epochs)}"
     profiled = "; measured with a profiler" if receipt.get("profile") else ""
@@ -58,11 +55,42 @@ def rows(
         *frozen_row(receipt),
         *augmentation_row(receipt["augmentation"]),
         *normalisation_row(receipt.get("normalisation")),
-        ("peak memory", memory),
-        ("device", f"{resolved.place} ({receipt['device']['hardware']['name']}; {resolved.device_reason})"),
+        ("peak memory", memory_row(experiment.device, fit, receipt)),
+        (
+            "device",
+            f"{resolved.place}{shared_by(experiment.device, receipt)} "
+            f"({receipt['device']['hardware']['name']}; {resolved.device_reason})",
+        ),
         ("precision", precision_row(experiment, resolved, fit.observed)),
         *([("loss scale", scale_row(fit.loss_scale, fit))] if fit.loss_scale else []),
     ]
+
+
+def memory_row(device: Device, fit: Fit, receipt: dict[str, Any]) -> str:
+    """The peak of memory, and what it is of: the allocator's is of the first device of several."""
+    peak, together = fit.peak_memory, receipt.get("processes", {})
+    processes, devices = together.get("count", 1), device.processes * device.split
+    found = f"{table.size(peak['process_bytes'])} of the process"
+    if processes > 1 and together["each"]:
+        found = f"{table.size(sum(one['peak_bytes'] for one in together['each']))}, the sum of {processes} processes"
+    elif processes > 1:
+        found = f"{table.size(peak['process_bytes'])} of the first of {processes} processes"
+    if "device_bytes" not in peak:
+        return found
+    return (
+        f"{table.size(peak['device_bytes'])} on {f'the first of {devices} GPUs' if devices > 1 else 'the GPU'}, {found}"
+    )
+
+
+def shared_by(device: Device, receipt: dict[str, Any]) -> str:
+    """The processes that trained, or what was split over the devices of one."""
+    if device.processes * device.split == 1:
+        return ""
+    processes = receipt.get("processes", {}).get("count", 1)
+    if processes > 1:
+        return f", {processes} processes"
+    what = [name for name, count in (("batches", device.processes), ("weights", device.split)) if count > 1]
+    return f", {' and '.join(what)} split over {device.processes * device.split} devices"
 
 
 def scale_row(scale: LossScale, fit: Fit) -> str:
