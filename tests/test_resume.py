@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.experiment.training import Checkpoints
+from pipeline.runs import resume
 from pipeline.runs.checkpoint import Writer, newest, newest_step
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json
@@ -310,6 +311,31 @@ def copied(stopped: Path, folder: Path) -> Path:
     shutil.copytree(stopped / "runs", folder / "runs")
     (run,) = runs(folder)
     return run
+
+
+def test_latest_names_what_it_passes_over(stopped: Path, tmp_path: Path) -> None:
+    """A newer run without a checkpoint, and the stage that the run is a cell of."""
+    run = copied(stopped, tmp_path)
+    root = str(tmp_path / "runs")
+    asked = {"resume": "latest", "output_dir": root}
+    assert resume.resumed(asked, ())[3] == []
+    for name in ("1-stage", "99999999-newer", "99999999-newest"):
+        (tmp_path / "runs" / name).mkdir()
+        shutil.copyfile(run / "status.json", tmp_path / "runs" / name / "status.json")
+    (tmp_path / "runs" / "1-stage" / "cells").mkdir()
+    (tmp_path / "runs" / "1-stage" / "cells" / "0000.run").write_text(str(run))
+    folder, _, _, notes = resume.resumed(asked, ())
+    assert folder == run
+    passed = (
+        "the newest run that was killed or failed is 99999999-newest, which has no checkpoint, and 1 more: passed over"
+    )
+    cell = "a cell of 1-stage, which was killed or failed and has no checkpoint: the cell alone goes on"
+    assert notes == [passed, cell]
+    receipt = read_json(run / "receipt.json")
+    (run / "receipt.json").write_text(json.dumps(receipt | {"code_sha256": "0"}))
+    result = pipeline(tmp_path, "resume=latest")
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[:2] == [f"resume={run.name}: {note}" for note in notes]
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(stopped: Path, tmp_path: Path) -> None:

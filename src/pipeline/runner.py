@@ -129,6 +129,9 @@ def resume(config: Config, overridden: Sequence[str]) -> int:
     from pipeline.runs.resume import differences, resumed
 
     folder, saved, checkpoint, notes = resumed(config, overridden)
+    console = messages()
+    for note in notes:  # first: a refusal may be of another run than was meant
+        say(console, f"resume={folder.name}: {note}")
     experiment, resolved = ready_again(saved)
     if experiment.device.processes == 1:
         refuse_launched(f"resume={folder.name}: device.processes=1", SEVERAL)
@@ -139,9 +142,8 @@ def resume(config: Config, overridden: Sequence[str]) -> int:
             f"resume={folder.name}: not as it was when it was killed ({'; '.join(other)}); "
             f"training.checkpoint.strict=false goes on all the same{', but not with other tokens' * tokens}"
         )
-    console = messages()
-    for note in [*notes, *(f"not exact: {one}" for one in other)]:
-        say(console, f"resume={folder.name}: {note}")
+    for one in other:
+        say(console, f"resume={folder.name}: not exact: {one}")
     return record(experiment, resolved, checkpoint=replace(checkpoint, differences=tuple(other)))
 
 

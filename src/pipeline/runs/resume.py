@@ -39,7 +39,7 @@ def resumed(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str, 
     reference, root = str(config["resume"]), Path(str(config["output_dir"])).absolute()
     check_alone(reference, overridden)
     reap(root)
-    folder = _latest(root) if reference == "latest" else _found(root, reference)
+    folder, passed = _latest(root) if reference == "latest" else (_found(root, reference), [])
     _check_status(reference, folder, read_status(folder))
     checkpoint, notes = newest(folder)
     if checkpoint is None:
@@ -51,7 +51,7 @@ def resumed(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str, 
     saved["output_dir"] = str(folder.parent)
     if STRICT in overridden:
         saved["training"]["checkpoint"]["strict"] = config["training"]["checkpoint"]["strict"]
-    return folder, saved, checkpoint, notes
+    return folder, saved, checkpoint, [*passed, *notes]
 
 
 def check_alone(reference: str, overridden: Sequence[str]) -> None:
@@ -68,13 +68,38 @@ def _found(root: Path, reference: str) -> Path:
         raise UserError(f"resume={str(error).removeprefix('run=')}") from error
 
 
-def _latest(root: Path) -> Path:
-    """The newest run that was killed, or failed, and has a checkpoint."""
-    for folder in reversed(run_folders(root)):
-        status = read_status(folder)
-        if status is not None and status.state in DEAD and newest(folder)[0] is not None:
-            return folder
+def _latest(root: Path) -> tuple[Path, list[str]]:
+    """The newest run that was killed, or failed, and has a checkpoint; and notes on those that may have been meant."""
+    passed: list[Path] = []
+    for folder in filter(_is_dead, reversed(run_folders(root))):
+        if newest(folder)[0] is None:
+            passed.append(folder)
+        else:
+            return folder, _passed_over(passed) + _of_whole(root, folder)
     raise UserError(f"resume=latest: no run in {root} was killed, or failed, and has a checkpoint")
+
+
+def _is_dead(folder: Path) -> bool:
+    status = read_status(folder)
+    return status is not None and status.state in DEAD
+
+
+def _passed_over(newer: Sequence[Path]) -> list[str]:
+    """That there are newer runs, which cannot go on."""
+    if not newer:
+        return []
+    more = f", and {len(newer) - 1} more" if len(newer) > 1 else ""
+    return [f"the newest run that was killed or failed is {newer[0].name}, which has no checkpoint{more}: passed over"]
+
+
+def _of_whole(root: Path, cell: Path) -> list[str]:
+    """That a run is a cell of a stage, or a grid, which has ended and does not go on with it."""
+    for folder in filter(_is_dead, run_folders(root)):
+        if any(Path(note.read_text()).name == cell.name for note in (folder / "cells").glob("*.run")):
+            return [
+                f"a cell of {folder.name}, which was killed or failed and has no checkpoint: the cell alone goes on"
+            ]
+    return []
 
 
 def _check_status(reference: str, folder: Path, status: Status | None) -> None:
