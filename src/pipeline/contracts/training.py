@@ -207,8 +207,8 @@ class Metric(Part):
         direction: str
         name = None
 
-    def check(self, task: Task) -> None:
-        """Refuse a task that it says nothing of. Raises UserError."""
+    def check(self, outputs: tuple[int, ...]) -> None:
+        """Refuse a task that it says nothing of, by the shape of one example's outputs. Raises UserError."""
 
     @abstractmethod
     def sums(self, outputs: np.ndarray, targets: np.ndarray) -> Any:
