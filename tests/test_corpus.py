@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.datasets.check import check_data
-from pipeline.datasets.corpus import divided, sequences
+from pipeline.datasets.corpus import Corpus, divided, sequences
+from pipeline.datasets.documents import Document
 from pipeline.datasets.king_james import KingJames
 from pipeline.datasets.published import PublishedFiles
 from pipeline.datasets.python_docs import PythonDocs
@@ -22,10 +24,19 @@ from pipeline.datasets.sources import File
 from pipeline.datasets.text import Text
 from pipeline.errors import UserError
 from pipeline.losses.cross_entropy import CrossEntropy
+from pipeline.spec import spec
 from pipeline.tasks.language_modelling import LanguageModelling
 from pipeline.tokens import from_plain, learned
 
 WORDS = [f"word{number} and some more of document {number}. " * (number % 7 + 3) for number in range(40)]
+
+
+@spec
+class Few(Corpus):
+    """Three documents that are no files."""
+
+    def documents(self, root: Path) -> Sequence[Document]:  # noqa: ARG002
+        return [b"words"] * 3
 
 
 @given(text=st.text(min_size=1), share=st.floats(0, 0.4), test=st.floats(0.01, 0.5))
@@ -87,6 +98,20 @@ def test_shares_that_the_text_cannot_be_divided_by_are_said(tmp_path: Path) -> N
     assert short.load(tmp_path, 0).notes == (
         "dataset.validation=0.001: 0 of the text is held out; the text has 220 bytes",
     )
+
+
+def test_a_file_that_is_too_short_for_its_split_is_named(tmp_path: Path) -> None:
+    """The third of three is nearest to the share of the test."""
+    for name, size in {"a": 300, "b": 300, "c": 1}.items():
+        (tmp_path / f"{name}.txt").write_text((name + "word") * size)
+    with pytest.raises(UserError) as refused:
+        Text(path=str(tmp_path), validation=0).load(tmp_path, 0)
+    assert str(refused.value) == (
+        f"dataset=text: dataset.test=0.1 (1 of 3 documents, which are held out whole: {tmp_path}/c.txt): has 5 tokens; "
+        "dataset.context=64 needs 65 or more"
+    )
+    with pytest.raises(UserError, match=r"the training text \(2 of 3 documents, which are held out whole\): has 12 "):
+        Few(validation=0).load(tmp_path, 0)
 
 
 @given(length=st.integers(2, 200), context=st.integers(1, 50), stride=st.none() | st.integers(1, 60))
@@ -185,7 +210,8 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes(b"a\n" + "Älteste".encode("latin-1") * 100)
     for dataset, said in {
         Text(): "dataset.path=null: name a file, a folder or a pattern, as 'texts/*.txt'",
-        Text(path=f"{tmp_path}/no*"): f"dataset.path={tmp_path}/no*: no such file",
+        Text(path=f"{tmp_path}/no"): f"dataset.path={tmp_path}/no: no such file",
+        Text(path=f"{tmp_path}/no*"): f"dataset.path={tmp_path}/no*: the pattern matches no file",
         Text(path=f"{tmp_path}/empty.txt"): f"dataset.path={tmp_path}/empty.txt: contains no text",
         Text(path=f"{tmp_path}/empty.txt", tokens="bytes"): f"dataset.path={tmp_path}/empty.txt: contains no text",
         Text(path=f"{tmp_path}/tiny.txt"): (

@@ -16,7 +16,7 @@ from pydantic import Field, PositiveInt
 from pipeline import tokens as vocabularies
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data, Split
-from pipeline.datasets.documents import Document, content, joined, joined_size, sha256
+from pipeline.datasets.documents import Document, File, content, joined, joined_size, sha256
 from pipeline.datasets.split import HASHED
 from pipeline.errors import UserError, bad_choice
 from pipeline.runs.json_files import read_json
@@ -25,6 +25,7 @@ from pipeline.tasks import Task
 from pipeline.tasks.language_modelling import LanguageModelling
 from pipeline.tokens import Content, Tokens, next_character
 
+MOST_NAMED = 3  # files in a message
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -128,12 +129,16 @@ class Corpus(Dataset):
         who = f"dataset={choice(self)}"
         text = self.texts(documents, seed, root)
         tokens = self._tokens(text, who)
-        train = sequences(tokens.encode(text.train, who, root), self.context, self.stride, f"{who}: the training text")
-        test = sequences(tokens.encode(text.test, who, root), self.context, None, f"{who}: dataset.test={self.test}")
+        shares = ("the training text", f"dataset.validation={self.validation}", f"dataset.test={self.test}")
+        keys = [
+            f"{who}: {share}{_of_whole(part, len(documents))}"
+            for share, part in zip(shares, text.documents, strict=True)
+        ]
+        train = sequences(tokens.encode(text.train, who, root), self.context, self.stride, keys[0])
+        test = sequences(tokens.encode(text.test, who, root), self.context, None, keys[2])
         validation = Split(train.x[:0], train.y[:0])
         if len(text.validation):
-            key = f"{who}: dataset.validation={self.validation}"
-            validation = sequences(tokens.encode(text.validation, who, root), self.context, None, key)
+            validation = sequences(tokens.encode(text.validation, who, root), self.context, None, keys[1])
         task = LanguageModelling(self.context, tokens.size, tokens)
         notes = self._notes(len(documents), tokens.size, text)
         held_out = {"validation": _known_by(text.validation), "test": _known_by(text.test)}
@@ -187,6 +192,16 @@ class Corpus(Dataset):
             for name, share in wanted.items()
             if not share / 2 <= found[name] <= share * 2
         ]
+
+
+def _of_whole(part: Sequence[Document], documents: int) -> str:
+    """Of several documents, those that a split has; the files by their names."""
+    if documents == 1:
+        return ""
+    names = [str(document.path) for document in part[:MOST_NAMED] if isinstance(document, File)]
+    names += ["..."] * (len(names) < len(part) and bool(names))
+    of_files = f": {', '.join(names)}" if names else ""
+    return f" ({len(part)} of {documents} documents, which are held out whole{of_files})"
 
 
 def _known_by(text: Content) -> str:

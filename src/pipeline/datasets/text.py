@@ -71,6 +71,7 @@ class Text(Corpus):
         else:
             names = glob.glob(str(path), recursive=True)  # noqa: PTH207  # Path.glob takes no absolute pattern
             found = [Path(name) for name in names if Path(name).is_file()]
+            missing = "the pattern matches no file" if glob.has_magic(str(path)) else missing
         if not found:
             raise UserError(f"dataset.path={self.path}: {missing}")
         return sorted(found)
