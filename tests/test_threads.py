@@ -8,8 +8,16 @@ import sys
 
 import pytest
 
+from pipeline.errors import UserError
 from pipeline.machine.environment import environment
-from pipeline.machine.threads import LARGE_READ_BYTES, SMALL_STEP_FLOP, SPINS, threads_for, threads_to_read
+from pipeline.machine.threads import (
+    LARGE_READ_BYTES,
+    SMALL_STEP_FLOP,
+    SPINS,
+    check_threads,
+    threads_for,
+    threads_to_read,
+)
 
 LOAD = "from pipeline.backends import Torch; Torch().load(); import torch; torch.ones(2) @ torch.ones(2)"
 
@@ -17,6 +25,17 @@ LOAD = "from pipeline.backends import Torch; Torch().load(); import torch; torch
 def test_small_work_gets_one_thread() -> None:
     assert [threads_for(SMALL_STEP_FLOP * part, 8) for part in (0.5, 1)] == [1, 8]
     assert [threads_to_read(LARGE_READ_BYTES * part, 8) for part in (0.5, 1)] == [1, 8]
+
+
+def test_the_limit_of_threads_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`this machine has 2 hardware threads; choose 1 to 8` contradicted itself."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    check_threads("stage.threads", 8)
+    with pytest.raises(UserError) as error:
+        check_threads("stage.threads", 64)
+    assert str(error.value) == (
+        "stage.threads=64: this machine has 2 hardware threads; choose 1 to 8 (4 times as many at the most)"
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="torch's OpenMP is GNU's on Linux alone")
