@@ -341,6 +341,14 @@ REFUSED = {
     "stage.sizes: [1, 2]: a size is N or": {"sizes": ((1, 2),)},
     "stage.sizes: true: a size is N or": {"sizes": (True,)},
     "stage.sizes=[]: name one at least": {"sizes": ()},
+    "stage.sizes=[128, 128]: 128 is given twice; leave one out, or write stage.sizes=[[128, 128, 128]] for a single "
+    "product of these M, N and K": {"sizes": (128, 128)},
+    "stage.sizes=[64, 32, 64]: 64 is given twice; leave one out, or write stage.sizes=[[64, 32, 64]] for": {
+        "sizes": (64, 32, 64)
+    },
+    "stage.sizes=[[1, 2, 3], 4, 5, [1, 2, 3]]: [1, 2, 3] is given twice; leave one out, or write": {
+        "sizes": ((1, 2, 3), 4, 5, (1, 2, 3))
+    },
     "stage.kernels=[]: name one at least": {"kernels": ()},
     "stage.kernels=none.cpp: no such file": {"kernels": ("none.cpp",)},
     "stage.kernels: 3: name a kernel, as numpy, my/fast.cpp or mine.Fast": {"kernels": (3,)},

@@ -48,10 +48,24 @@ SECONDS = {"cpu": 0.25, "gpu": 1.0}  # longer there, since the clock depends on 
 
 
 def _sizes(value: object) -> object:
-    """N stands for M = N = K. Raises UserError for anything else in a list."""
+    """N stands for M = N = K. Raises UserError for anything else in a list, and for a size that is given twice."""
     if not isinstance(value, tuple | list):
         return value
-    return tuple(map(_size, value))
+    found = tuple(map(_size, value))
+    for number, size in enumerate(found):
+        if size in found[:number]:
+            raise UserError(_twice(value, size))
+    return found
+
+
+def _twice(given: Sequence[object], size: Size) -> str:
+    """Whoever gives a size twice most likely means one product: where it may be one, the message has it."""
+    one = list(given) if len(given) == 3 and all(type(each) is int for each in given) else list(size)
+    name = shown(size[0] if len(set(size)) == 1 else size)
+    return (
+        f"stage.sizes={shown(given)}: {name} is given twice; leave one out, or write stage.sizes=[{shown(one)}] for a "
+        "single product of these M, N and K"
+    )
 
 
 def _size(value: object) -> Size:
@@ -161,7 +175,7 @@ class Wmma(Stage):
             m=1, n=1, k=1, dtype=self.timed_dtype, order=self.order, alpha=self.alpha, beta=self.beta, pad=self.pad
         )
         sizes = self.sizes or [(size, size, size) for size in SIZES[self.timed_on]]
-        found = (replace(one, m=m, n=n, k=k) for m, n, k in dict.fromkeys(sizes))
+        found = (replace(one, m=m, n=n, k=k) for m, n, k in sizes)
         return tuple(sorted(found, key=lambda gemm: gemm.flop))
 
     @property
