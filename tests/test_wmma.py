@@ -193,6 +193,7 @@ def seen(samples: Mapping[str, tuple[float, ...]], had: float) -> Bench:
     (gemm,) = bench.plan.problems
     bench.times = {gemm: {name: Times(1, list(each), list(each)) for name, each in samples.items()}}
     bench.errors = {(gemm, name): Verdict(1, 0.0, 0.0) for name in samples}
+    bench.facts = {name: {} for name in samples}
     bench.cores_had.shares = [1.0, had]
     return bench
 
@@ -235,6 +236,9 @@ def test_on_a_busy_machine_no_share_is_the_headline() -> None:
         in dict(tables.summary(busy))["fastest beside numpy"]
     )
     assert "they left 33% of 2 cores" in str(busy.others)
+    for bench, shares in ((alone, ["100.0 %", "225.0 %"]), (busy, ["-", "-"])):
+        (table,) = tables.timed(bench)
+        assert [row[table.columns.index("of numpy")] for row in table.rows] == shares
 
 
 def test_more_threads_than_cores_are_said_and_are_no_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from pipeline.stages.wmma.found import CORE_TYPE, Found
 
 GIGA = 1e9
 NOT_MEASURED = "not measured"
+NOT_KEPT = "-"
 RIGHT = "right/problems"  # the metric: all that the kernels that are right were verified on
 
 
@@ -35,12 +36,17 @@ def _timed(bench: Found, gemm: Gemm) -> Table:
         burst, sustained = rates(gemm.flop, times.burst), rates(gemm.flop, times.sustained)
         row = [name, digits(statistics.median(burst)), digits(statistics.median(sustained))]
         row += [f"{digits(min(sustained))} to {digits(max(sustained))}", f"{len(sustained)} × {times.calls}"]
-        row += [percent(bench.share(gemm, name))] if bench.yardstick else []
+        row += [_share(bench, gemm, name)] if bench.yardstick else []
         row += [percent(of_peak(bench, gemm, name))] if has_peak else []
         row += _of_card(bench, gemm, name) if on_gpu else []
         rows.append((*row, f"{bench.errors[gemm, name].relative:.1e}"))
     title = f"{gemm}: {gemm.flop / GIGA:.3g} GFLOP, at least {in_bytes(gemm.traffic)}, {gemm.intensity:.0f} FLOP/byte"
     return Table(f"{title}; GFLOP/s{_cards(bench, gemm)}", (*columns, "error"), tuple(rows))
+
+
+def _share(bench: Found, gemm: Gemm, name: str) -> str:
+    """A kernel's share of the yardstick as the metrics have it; a dash where it is uncertain and they have none."""
+    return NOT_KEPT if bench.is_uncertain(name) else percent(bench.share(gemm, name))
 
 
 def _of_card(bench: Found, gemm: Gemm, name: str) -> list[str]:
