@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -342,6 +342,38 @@ class Copied(Matmul):
 def test_a_launch_whose_result_is_a_copy_has_to_say_how_it_is_refilled() -> None:
     found = verify(Numpy(), [SMALL], lambda made: Copied(made, 1), seed=0)
     assert found.fault == "sizes, 16 fp32, by columns: override `refill`: D is not what it filled in"
+
+
+class Gives(Matmul):
+    """Whatever a user's `result` may give, by the buffer that it should."""
+
+    def __init__(self, made: Operands, give: Callable[[np.ndarray], Any]) -> None:
+        super().__init__(made, 1)
+        self.give = give
+
+    def result(self) -> np.ndarray:
+        given: np.ndarray = self.give(super().result())
+        return given
+
+
+@pytest.mark.parametrize(
+    ("give", "given"),
+    [
+        (lambda _: None, "None"),
+        (lambda d: d[:3], "an array of shape (3,) of float32"),
+        (lambda d: d.reshape(16, 16), "an array of shape (16, 16) of float32"),
+        (lambda d: d.astype(np.float64), "an array of shape (256,) of float64"),
+        (lambda d: d.tolist(), "a list"),
+    ],
+    ids=["nothing", "too few", "two dimensions", "another dtype", "no array"],
+)
+def test_a_result_that_is_not_the_buffer_of_d_is_said(give: Callable[[np.ndarray], Any], given: str) -> None:
+    """It was `AttributeError: 'NoneType' object has no attribute 'reshape'`, of a line of ours."""
+    found = verify(Numpy(), [SMALL], lambda made: Gives(made, give), seed=0)
+    assert found.fault == (
+        f"sizes, 16 fp32, by columns: result() gave {given}, where an array of shape (256,) of float32 is wanted: "
+        "the buffer of D (16 × 16) as `operands.d` stores it, padding included"
+    )
 
 
 def test_a_kernel_that_cannot_be_prepared_is_a_verdict() -> None:

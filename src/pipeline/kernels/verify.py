@@ -163,10 +163,10 @@ def _run(made: Operands, launch: Launch, seed: int, running: Callable[[bool], ob
         running(True)
         if again:
             launch.refill(made.d)
-            if not _same_bits(launch.result(), made.d):
+            if not _same_bits(_result(made, launch), made.d):
                 return Check(0.0, 0.0, "override `refill`: D is not what it filled in"), min(seconds)
         seconds.append(_seconds(launch))
-        inputs, d = launch.inputs(), launch.result()
+        inputs, d = launch.inputs(), _result(made, launch)
         running(False)
         after = made.digest() if inputs is None else digest(inputs)
         written = [name for name, old, new in zip("ABC", before, after, strict=True) if old != new]
@@ -179,6 +179,23 @@ def _run(made: Operands, launch: Launch, seed: int, running: Callable[[bool], ob
             return replace(found, fault=f"{found.fault}{' in its second run' if again else ''}"), min(seconds)
         first = d.copy()
     return found, min(seconds)
+
+
+def _result(made: Operands, launch: Launch) -> np.ndarray:
+    """D's buffer as a launch gives it. Raises RunError for anything that is not like `Operands.d`."""
+    d: object = launch.result()
+    if isinstance(d, np.ndarray) and (d.shape, d.dtype) == (made.d.shape, made.d.dtype):
+        return d
+    given = "None" if d is None else _in_words(d) if isinstance(d, np.ndarray) else f"a {type(d).__name__}"
+    gemm = made.gemm
+    raise RunError(
+        f"result() gave {given}, where {_in_words(made.d)} is wanted: "
+        f"the buffer of D ({gemm.m} × {gemm.n}) as `operands.d` stores it, padding included"
+    )
+
+
+def _in_words(array: np.ndarray) -> str:
+    return f"an array of shape {array.shape} of {array.dtype}"
 
 
 def _seconds(launch: Launch) -> float:
@@ -196,7 +213,7 @@ def _same_bits(one: np.ndarray, other: np.ndarray) -> bool:
 
 def right(made: Operands, launch: Launch, seed: int) -> Check:
     """What a launch has left in D, against float64."""
-    return check(made, launch.result(), _rows(made.gemm, seed))
+    return check(made, _result(made, launch), _rows(made.gemm, seed))
 
 
 def _rows(gemm: Gemm, seed: int) -> np.ndarray | None:
