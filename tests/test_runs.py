@@ -263,6 +263,14 @@ def test_keys_and_paths_are_folded_behind_a_sign() -> None:
     ]
 
 
+def test_a_number_with_an_exponent_is_not_folded() -> None:
+    """`1.4e-` and `07` stood below each other."""
+    rows = (("20261127-120000-wmma-fp32-ab12cd", "[1] 1.4e-07", "1.5e-05"), ("b", "0.5000", "2"))
+    table = Table("", ("run", "test/accuracy", "optimizer.learning_rate"), rows)
+    words = " ".join(printed(48, lambda console: show_table(console, table, whole=("run",)))).split()
+    assert {"1.4e-07", "1.5e-05"} <= set(words)
+
+
 def test_brackets_and_colons_of_a_cell_are_printed() -> None:
     rows = [["[]", "0.1"], ["[conv1]", "[/a/b.png]"], ["[conv1,conv2]", ":fire:"]]
     table = Table("", ("model.freeze", "[relu]"), tuple(map(tuple, rows)))

@@ -25,8 +25,8 @@ NARROWEST = 10  # letters that a column is given at least
 # Where the name of a column may be folded: `test/accuracy`, `model.layer_dtypes`, `time (s)`.
 NAME_ENDS = r"(?<=\S) (?=\()|(?<=[./_])(?=\w)"
 
-# Where what a cell names may be, such as a key or a path; a number stays whole.
-CELL_ENDS = r"(?<=[/_-])(?=\w)|(?<=\.)(?=[^\W\d])"
+# Where what a cell names may be, such as a key or a path; a number stays whole, 1.4e-07 too.
+CELL_ENDS = r"(?<=[/_-])(?<!\de-)(?=\w)|(?<=\.)(?=[^\W\d])"
 
 
 def show(console: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:
