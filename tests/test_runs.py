@@ -233,6 +233,22 @@ def test_an_id_is_never_folded_and_a_metric_is_named_where_runs_have_several(tmp
         assert lines[-1] == "[1] test/loss"
 
 
+@pytest.mark.parametrize("best", ["best/sustained", "best/rate"])
+def test_a_run_of_matrix_products_is_listed_by_its_best_rate(tmp_path: Path, best: str) -> None:
+    """It was by the first result, NumPy's rounding error."""
+    a_run(tmp_path / "runs", 0.5)
+    journal = Journal.begin(tmp_path / "runs", "wmma-fp32", CONFIG)
+    found = (
+        Metric("64x64x64/numpy/sustained", 12.5, "GFLOP/s", "time", "max"),
+        Metric("64x64x64/numpy/relative_error", 1.4e-7, direction="min"),
+        Metric(best, 12.5, "GFLOP/s", "time", "max"),
+        Metric("best/share", 1.0, "", "time", "max"),
+    )
+    journal.write_result(Result(metrics=found, title="wmma-fp32"))
+    journal.finish("FINISHED", None)
+    assert {run.headline for run in listing.listed(tmp_path / "runs")} == {best, "test/accuracy"}
+
+
 def test_a_narrow_table_is_folded_between_the_parts_of_names_and_cells() -> None:
     table = Table(
         "test/accuracy over the grid",

@@ -43,7 +43,9 @@ HEADLINES = (
     "test/exact_match",
     "test/accuracy",
     "test/mean_absolute_error",
-)  # of a model's test, the first that it has
+    "best/sustained",
+    "best/rate",
+)  # of a model's test, the first that it has; of matrix products the rate, whose first result is a rounding error
 BY_THEMSELVES = {  # what is neither, and has its own key
     "status": "stage.status=finished chooses by it",
     "state": "stage.status=finished chooses by it",
@@ -89,7 +91,7 @@ class Listed:
 
     @property
     def headline(self) -> str | None:
-        """The metric that the run is judged by: of its test, else the first result or rate that says what is better."""
+        """What the run is judged by: a metric of HEADLINES, else the first result or rate that says what is better."""
         declares = [name for name, one in self.declared.items() if one["direction"] != "none" and name in self.metrics]
         results = [name for name in declares if self.declared[name]["kind"] == "result"]
         rates = [name for name in declares if self.declared[name]["direction"] == "max"]
