@@ -107,6 +107,19 @@ def test_choices_stand_in_their_order() -> None:
     assert str(bad_choice("model", 1, ["mlp", "10", "cnn", "9"])).endswith("choose from 9, 10, cnn, mlp")
 
 
+def test_of_many_choices_those_are_listed_that_are_like_what_was_typed() -> None:
+    """2,270 characters of choices followed `did you mean`."""
+    names = [f"{size}x{size}x{size}/numpy/{what}" for size in range(1, 30) for what in ("burst", "share")]
+    names += ["test/accuracy", "test/loss", "validation/accuracy"]
+    said = str(bad_choice("stage.best", "test/accurancy", names))
+    begin = "stage.best=test/accurancy: no such choice (did you mean test/accuracy?); choose from "
+    assert said.startswith(f"{begin}test/accuracy, validation/accuracy, ") and said.endswith(" and 53 more")
+    few, many = (str(bad_choice("model", "ccn", ["cnn", *("x" * 30 + str(one) for one in range(n))])) for n in (9, 40))
+    assert few.count(",") == 9 and "more" not in few
+    assert many.count(",") == 7 and many.endswith(" and 33 more")
+    assert str(bad_choice("model", "?", names)).count(",") == len(names) - 1  # none is like it
+
+
 # What is typed -> the message, or its beginning where it ends in "...".
 NAMED = {
     "schedule.warm_up=5": (

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 from pipeline.passwords import without_password
 from pipeline.raised import in_words, place
 
+MOST_LISTED = 500  # letters of choices that a message has whole
+MOST_ALIKE = 8  # choices that it has of a longer list of which one was meant: those most like what was typed
+
 
 class Readable(Exception):
     """An error whose message people read, also in journals and in MLflow: the passwords in it are hidden at once."""
@@ -44,7 +47,7 @@ def raised(who: str, error: Exception) -> UserError:
 
 
 def bad_choice(key: str, value: object, choices: Iterable[str]) -> UserError:
-    """`key=value: no such choice`, the choices, and the nearest of them where one is near."""
+    """`key=value: no such choice`, the choices, and the nearest of them where one is near (of many those like it)."""
     return UserError(f"{cut(key)}={cut(value)}: no such choice{_among(str(value), choices)}")
 
 
@@ -102,7 +105,12 @@ def _among(wrong: str, choices: Iterable[str], elsewhere: str = "") -> str:
     names = sorted(choices, key=_in_order)
     near = nearest(wrong, names)
     hint = _hint(elsewhere or (f"did you mean {near}?" if near else ""))
-    return f"{hint}; choose from {', '.join(names) or 'nothing: none exist'}"
+    listed = ", ".join(names)
+    if near and len(listed) > MOST_LISTED:
+        alike = difflib.get_close_matches(wrong, names, n=MOST_ALIKE, cutoff=0.0)
+        few = list(dict.fromkeys((near, *alike)))[:MOST_ALIKE]
+        return f"{hint}; choose from {', '.join(few)} and {len(names) - len(few):,} more"
+    return f"{hint}; choose from {listed or 'nothing: none exist'}"
 
 
 def _hint(text: str) -> str:
