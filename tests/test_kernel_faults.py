@@ -273,7 +273,7 @@ class OnACardAlone(Source):
         pytest.param(
             ("Sum sum", 'asm volatile("membar.gl;"); Sum sum'),
             None,
-            "mine: not rehearsed on the CPU: mine.cu: does not compile",
+            "mine_block_16_16_1: not rehearsed on the CPU: mine.cu: does not compile",
             marks=pytest.mark.wide,
         ),
     ],
@@ -285,9 +285,9 @@ def test_a_users_cuda_is_rehearsed_where_there_is_a_gpu_too(
     file = tmp_path / "mine.cu"
     file.write_text(GEMM_CU.replace(*change))
     bench = bench_of(OnACardAlone(file=str(file), block=(16, 16, 1)))
-    assert str(bench.verdicts["mine"].fault).startswith(str(fault))
+    assert str(bench.verdicts["mine_block_16_16_1"].fault).startswith(str(fault))
     assert any(line.startswith(note) for line in bench.run.lines) or not note  # type: ignore[attr-defined]
-    assert list(bench.times[bench.plan.problems[0]]) == ([] if fault else ["mine"])
+    assert list(bench.times[bench.plan.problems[0]]) == ([] if fault else ["mine_block_16_16_1"])
 
 
 class OnCard(Matmul):
@@ -485,9 +485,9 @@ def test_a_fact_that_the_receipt_cannot_keep_is_wrong_and_the_others_are_timed()
 def test_a_kernel_that_fails_while_it_is_timed_is_a_row() -> None:
     bench = bench_of(Numpy(), Late(fails_after=5), sizes=(32, 48), seconds=0.2)
     assert [list(found) for found in bench.times.values()] == [["numpy"], ["numpy"]]
-    assert bench.verdicts["late"].fault is not None
-    said = without_place(bench.verdicts["late"].fault)
-    assert said == "32 fp32, by columns, while it was timed: raises ValueError: enough"
+    fault = bench.verdicts["late_fails_after_5"].fault
+    assert fault is not None
+    assert without_place(fault) == "32 fp32, by columns, while it was timed: raises ValueError: enough"
     assert bench.yardstick == "numpy"
 
 
@@ -506,7 +506,7 @@ def test_a_time_that_is_mostly_the_call_itself_says_nothing_of_larger_sizes() ->
     """0.7 ms at 128 would be 45 ms at 512, where the product takes a tenth of that."""
     bench = bench_of(Late(call_s=7e-4), sizes=(512,), longest=0.04)
     assert not bench.skipped
-    assert list(bench.times[bench.plan.problems[0]]) == ["late"]
+    assert list(bench.times[bench.plan.problems[0]]) == ["late_call_s_0.0007"]
     slow = bench_of(Late(call_s=2e-3), sizes=(512,), longest=0.04)
     assert next(iter(slow.skipped.values())).endswith(" of 128 fp32, by columns")
 

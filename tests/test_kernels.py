@@ -8,13 +8,14 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import ClassVar, Literal, cast
 
 import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import Field
 
 from pipeline.contracts.kernels import WARNINGS, Kernel, Launch
 from pipeline.errors import RunError, UserError, cut
@@ -26,6 +27,9 @@ from pipeline.kernels.gemm import DTYPES, Gemm, Operands, Order, decode, encode,
 from pipeline.kernels.timing import in_turns
 from pipeline.kernels.verify import WHOLE_FLOP, Case, all_cases, verify
 from pipeline.machine.others import allowed_cores
+from pipeline.runs.result import Metric
+from pipeline.spec import spec
+from pipeline.tracking.names import legal_name
 
 CPU = [kernel for kernel in named.every() if kernel.processor == "cpu" and kernel.missing() is None]
 TAKEN = [(kernel, dtype) for kernel in CPU for dtype in kernel.dtypes]
@@ -240,6 +244,74 @@ def test_words_name_kernels_and_a_wrong_one_is_refused() -> None:
         named.kernels_of(("nump",))
     with pytest.raises(UserError, match=r"^stage.kernels=\[numpy,numpy\]: numpy is named twice; leave one out$"):
         named.kernels_of(("numpy", "numpy"))
+
+
+@spec
+class Mat(Kernel):
+    """A kernel of a user's with settings."""
+
+    processor: ClassVar[Literal["cpu", "gpu"]] = "cpu"
+    dtypes: ClassVar[tuple[str, ...]] = ("fp32",)
+
+    mode: str
+    block: tuple[int, ...] = (8, 8)
+    scale: float = Field(default=1.0, gt=0)
+
+    def prepare(self, operands: Operands, threads: int) -> Launch:
+        raise NotImplementedError
+
+
+@spec
+class Called(Mat):
+    """And whose name does not say with which."""
+
+    @property
+    def name(self) -> str:
+        return "mine"
+
+
+def test_kernels_of_one_class_are_told_apart_by_their_settings() -> None:
+    found = named.kernels_of(("numpy", Mat(mode="ok"), Mat(mode="oob"), Mat(mode="my/a b", block=(1, 2), scale=0.5)))
+    names = [kernel.name for kernel in cast("tuple[Kernel, ...]", found)]
+    assert names == ["numpy", "mat_mode_ok", "mat_mode_oob", "mat_mode_my_a_b_block_1_2_scale_0.5"]
+    for name in (*names, Mat(mode="x" * 1000).name):
+        Metric(f"1024x1024x1024/{name}/relative_error", 1)
+        assert legal_name(name) == name and len(name) <= 80
+
+
+@pytest.mark.parametrize(
+    ("kernels", "said"),
+    [
+        (
+            (Mat(mode="ok"), "numpy", Mat(mode="ok", scale=1.0)),
+            "stage.kernels=[mat_mode_ok,numpy,mat_mode_ok]: mat_mode_ok is named twice; leave one out",
+        ),
+        (
+            ({"_target_": f"{__name__}.Called", "mode": "ok"}, {"_target_": f"{__name__}.Called", "mode": "b"}),
+            "stage.kernels=[test_kernels.Called,test_kernels.Called]: test_kernels.Called with mode=ok and with mode=b "
+            "are both called mine; let the property `name` of the class say what differs",
+        ),
+    ],
+    ids=["equal", "of one name"],
+)
+def test_kernels_of_one_name_are_refused(
+    kernels: tuple[object, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.spec._taken", ("pipeline", __name__))
+    with pytest.raises(UserError) as error:
+        named.kernels_of(kernels)
+    assert str(error.value) == said
+
+
+def test_a_file_is_told_apart_by_its_launch(tmp_path: Path) -> None:
+    """Two nodes of a .cu file were refused as one that is named twice."""
+    file = tmp_path / "fast.cu"
+    file.write_text("")
+    node = {"_target_": "pipeline.kernels.cuda.of_file.Source", "file": str(file)}
+    found = named.kernels_of((node, node | {"block": [16, 16, 1]}))
+    assert [kernel.name for kernel in cast("tuple[Kernel, ...]", found)] == ["fast", "fast_block_16_16_1"]
+    with pytest.raises(UserError, match=r"fast\.cu is named twice; leave one out$"):
+        named.kernels_of((node, node))
 
 
 def test_two_files_of_one_stem_are_named(tmp_path: Path) -> None:

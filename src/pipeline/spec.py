@@ -178,6 +178,21 @@ def choice(part: object) -> str:
     return cls.__module__.removesuffix(".stage").rpartition(".")[2]  # pipeline.stages.amp.stage is amp
 
 
+def own_settings(part: object) -> dict[str, str]:
+    """The fields of a spec whose values are not the defaults of its class, as text."""
+    fields = getattr(type(part), "__pydantic_fields__", {})
+    values = {name: _text(getattr(part, name)) for name in fields}
+    return {
+        name: value
+        for name, value in values.items()
+        if fields[name].is_required() or value != _text(fields[name].get_default(call_default_factory=True))
+    }
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else shown(value)
+
+
 def allowed_modules() -> tuple[str, ...]:
     """Packages that a `_target_` may come from. Only the environment extends the list: no config can."""
     return _taken or _listed()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from pipeline.kernels.gemm import Gemm, Operands
 
+NAME_LENGTH = 80  # of a kernel, whose name is a part of those of metrics
 WARNINGS = "warnings"  # the fact that has what a compiler warned of, one text each: the run has a note of it
 
 
@@ -66,6 +68,18 @@ class MachineCode:
     instructions: Mapping[str, int]
 
 
+def with_settings(word: str, kernel: Kernel, but: Collection[str] = ()) -> str:
+    """A name of a kernel with the settings that are not its class's defaults: `mat_mode_oob`.
+
+    `but`: settings that the word stands for. What a metric's name cannot have becomes `_`; a long name is cut.
+    """
+    from pipeline.spec import own_settings
+
+    settings = {name: value for name, value in own_settings(kernel).items() if name not in but}
+    legal = {name: re.sub(r"[^\w.-]+", "_", value).strip("_") for name, value in settings.items()}
+    return "_".join((word, *(f"{name}_{value}" for name, value in legal.items())))[:NAME_LENGTH]
+
+
 class Kernel(Part):
     """One way to compute D = alpha·A·B + beta·C.
 
@@ -87,10 +101,13 @@ class Kernel(Part):
 
     @property
     def name(self) -> str:
-        """What it is called in tables and metrics: by its module, a user's by its class or file."""
+        """What it is called in tables and metrics: by its module, a user's by its class or file.
+
+        With its settings where these are not the defaults, so that several can stand beside each other.
+        """
         from pipeline.spec import choice
 
-        return choice(self)
+        return with_settings(choice(self), self)
 
     @property
     def forks(self) -> bool:

@@ -13,7 +13,7 @@ import yaml
 
 from pipeline.contracts.kernels import Kernel
 from pipeline.errors import UserError, bad_choice, cut, shown
-from pipeline.spec import build
+from pipeline.spec import build, own_settings
 
 KEY = "stage.kernels"
 FOLDERS = ("cpu", "cuda", "torch", "triton")  # of pipeline.kernels; a word is a module in one, with its class
@@ -30,23 +30,35 @@ def kernels_of(value: object) -> object:
     if not isinstance(value, tuple | list):
         return value
     found = tuple(map(_kernel, value))
-    _check_names([kernel.name for kernel in found], list(map(_given, value)))
+    _check_names(found, list(map(_given, value)))
     return found
 
 
-def _check_names(names: Sequence[str], given: Sequence[str]) -> None:
+def _check_names(kernels: Sequence[Kernel], given: Sequence[str]) -> None:
     """Refuse two of one name, which is that of a row and of metrics."""
+    names = [kernel.name for kernel in kernels]
     for number, name in enumerate(names):
         first = names.index(name)
         if first == number:
             continue
         one, other = given[first], given[number]
-        if one == other:
+        if one == other and kernels[first] == kernels[number]:
             raise UserError(f"{KEY}=[{','.join(given)}]: {one} is named twice; leave one out")
+        if one == other:
+            raise UserError(
+                f"{KEY}=[{','.join(given)}]: {one} with {_settings(kernels[first])} and with "
+                f"{_settings(kernels[number])} are both called {name}; let the property `name` of the class say what "
+                "differs"
+            )
         raise UserError(
             f"{KEY}=[{','.join(given)}]: {one} and {other} are both called {name}: a kernel is called by its file's "
             "stem, its class or its word; rename one"
         )
+
+
+def _settings(kernel: Kernel) -> str:
+    """In words, for a message."""
+    return ", ".join(f"{name}={cut(value)}" for name, value in own_settings(kernel).items()) or "no settings"
 
 
 def _given(value: object) -> str:

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from pydantic import NonNegativeInt, PositiveInt
 
+from pipeline.contracts.kernels import with_settings
 from pipeline.errors import UserError, shown
 from pipeline.kernels.cuda.function import COMMON, FOLDER
 from pipeline.kernels.cuda.limits import refused_block
@@ -43,7 +44,7 @@ class Source(CudaSource):
             raise UserError(f"stage.kernels: {shown(self.file)}: no such file")
         refusal = refused_block(self.block, self.dynamic)
         if refusal is not None:
-            raise UserError(f"stage.kernels: {self.name}: {refusal}")
+            raise UserError(f"stage.kernels: {Path(self.file).stem}: {refusal}")
 
     @property
     def launched(self) -> str:
@@ -51,7 +52,8 @@ class Source(CudaSource):
 
     @property
     def name(self) -> str:
-        return Path(self.file).stem
+        """With its launch where that is not the ordinary one."""
+        return with_settings(Path(self.file).stem, self, but=("file",))
 
     @property
     def source(self) -> Path:
