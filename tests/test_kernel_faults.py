@@ -616,7 +616,8 @@ def test_the_cards_memory_is_judged_before_the_run(monkeypatch: pytest.MonkeyPat
     stage = Wmma(kernels=(Naive(), Tuned()), dtype="fp16", sizes=((2048, 2048, 2048),))
     with pytest.raises(UserError) as error:
         stage.check(here)
-    assert str(error.value).startswith("stage.sizes=[2048,2048,2048]: needs 97.5 MiB of memory on gpu:0 (first), where")
+    said = "stage.sizes=[[2048,2048,2048]]: needs 97.5 MiB of memory on gpu:0 (first), where"
+    assert str(error.value).startswith(said)
     Wmma(kernels=(Naive(),), dtype="fp16", sizes=((2048, 2048, 2048),)).check(here)
 
 

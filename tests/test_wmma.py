@@ -435,7 +435,7 @@ def test_what_this_machine_or_a_kernel_cannot_do_is_refused(monkeypatch: pytest.
         return str(error.value)
 
     large = message(sizes=(900000,))
-    assert large.startswith("stage.sizes=[900000,900000,900000]: needs ") and large.endswith("; use smaller sizes")
+    assert large.startswith("stage.sizes=[[900000,900000,900000]]: needs ") and large.endswith("; use smaller sizes")
     assert message(around=100000).startswith("stage.around=100000: needs ")
     said = "stage.kernels=cpu_order: takes fp32, not bf16 (256 bf16, by columns)"
     assert message(kernels=("cpu_naive", "cpu_order"), dtype="bf16") == said

@@ -232,8 +232,8 @@ class Wmma(Stage):
             need = needed_bytes(gemm, len(runs))
             if need > free:
                 raise UserError(
-                    f"stage.sizes=[{gemm.m},{gemm.n},{gemm.k}]: needs {in_bytes(need)} of memory for its operands and "
-                    f"their check in float64, and {in_bytes(free)} are free; use smaller sizes"
+                    f"stage.sizes=[[{gemm.m},{gemm.n},{gemm.k}]]: needs {in_bytes(need)} of memory for its operands "
+                    f"and their check in float64, and {in_bytes(free)} are free; use smaller sizes"
                 )
         self._check_card(sum(one.processor == "gpu" and missing_of(one) is None for one in able))
         for gemm in self.around_problems:
@@ -252,7 +252,7 @@ class Wmma(Stage):
         if not kernels or gpu is None:
             return
         free = gpu_free_bytes(gpu.index)
-        asked_for = [(f"stage.sizes=[{gemm.m},{gemm.n},{gemm.k}]", kernels * gemm.memory) for gemm in self.problems]
+        asked_for = [(f"stage.sizes=[[{gemm.m},{gemm.n},{gemm.k}]]", kernels * gemm.memory) for gemm in self.problems]
         around = min(kernels, 2) * sum(gemm.memory for gemm in self.around_problems)  # all of them are timed in turns
         for what, need in (*asked_for, (f"stage.around={self.around}", around)):
             if need > free:
