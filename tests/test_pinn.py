@@ -520,7 +520,9 @@ def test_a_problem_whose_domain_is_wrong_ends_in_one_line(tmp_path: Path) -> Non
         PIPELINE_MODULES="mine",
         PYTHONPATH=str(tmp_path),
     )
-    assert said.endswith("(ValueError: Interval(1.0, 0.0): low has to be less than high, both finite, in <module> (mine.py, line 3))")
+    assert said.endswith(
+        "(ValueError: Interval(1.0, 0.0): low has to be less than high, both finite, in <module> (mine.py, line 3))"
+    )
 
 
 def test_hard_conditions_need_no_points_on_the_boundary() -> None:

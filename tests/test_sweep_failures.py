@@ -66,7 +66,7 @@ def test_five_bad_cells_of_twenty_cost_no_other(tmp_path: Path) -> None:
     assert {number for number, row in rows.items() if row["state"] != "done"} == BAD
     reasons = {number: (rows[number]["state"], rows[number]["reason"]) for number in sorted(BAD, key=int)}
     assert reasons == {
-        "3": ("failed", "model: its builder fails: KeyError: 'planted' (planted.py, line 13)"),
+        "3": ("failed", "model: its builder fails: KeyError: 'planted', in torch (planted.py, line 13)"),
         "6": ("failed", "SystemExit: 0"),
         "9": ("killed", "killed by SIGKILL (the system does that when memory runs out)"),
         "12": ("failed", "took longer than sweep.timeout=15 s"),
