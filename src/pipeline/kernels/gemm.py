@@ -266,8 +266,8 @@ def poison_of(dtype: Any) -> Any:
 
 
 def poison_of_d(dtype: Any) -> np.ndarray:
-    """What D holds before a kernel runs: of real numbers a NaN of its own, which no arithmetic with those beside A, B
-    and C gives. So a kernel that computes beyond the matrices, from NaN, is seen to have written there."""
+    """What D holds before a kernel runs: of real numbers a NaN whose bits no arithmetic with those beside A, B and C
+    gives. So a kernel that computes beyond the matrices, from NaN, is seen to have written there."""
     return np.array(NAN_OF_D, np.uint32).view(np.float32) if np.dtype(dtype).kind == "f" else np.array(POISON, dtype)
 
 

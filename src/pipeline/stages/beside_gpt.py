@@ -79,7 +79,7 @@ def baseline(name: str, bits_per_byte: Callable[[], float]) -> Result:
 def utilization(experiment: Experiment, resolved: Resolved, run: Run, result: Result) -> Result:
     """FLOP a second of the model, and their share of what a square matmul reaches on this machine at this dtype.
 
-    Nothing of another model than gpt; a note of a training whose rate is no share of it.
+    For model=gpt alone; a note where the training's rate cannot be compared with the matmul's.
     """
     if not isinstance(experiment.model, Gpt):
         return Result(())
@@ -100,7 +100,7 @@ def utilization(experiment: Experiment, resolved: Resolved, run: Run, result: Re
 
 
 def _no_share(experiment: Experiment) -> str | None:
-    """The setting for which the training's rate is no share of a matmul's, and why; None where it is one."""
+    """The setting for which the training's rate cannot be compared with a matmul's, and why; None: it can."""
     start, device = experiment.starting, experiment.device
     if start.adapters.active or start.freeze:
         key = "model.adapters" if start.adapters.active else "model.freeze"

@@ -192,7 +192,7 @@ class Watch:
         """Say so where no step has changed a weight: the framework counts steps without a gradient too."""
         if self.initial == _digest_of(weights, trained):
             self.run.note(
-                f"{steps:,} optimizer steps have changed no weight: the learning rate is 0, there is no optimizer, "
+                f"{steps:,} optimizer steps have changed no weight: the learning rate is 0, no optimizer is set, "
                 "or the training step gives no loss that depends on a weight"
             )
 

@@ -165,7 +165,7 @@ def _refusals(what: str, kind: type[Exception]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _warnings_noted(run: Run) -> Iterator[None]:
-    """What Lightning warns of becomes notes, but for HINTS: that there is no optimizer, say, or no validation."""
+    """What Lightning warns of becomes notes, but for HINTS: a missing optimizer, say, or validation data."""
 
     def note(message: Warning | str, category: type[Warning], file: str, *rest: Any) -> None:
         text = " ".join(str(message).split())

@@ -192,7 +192,7 @@ def multiple_of(row: Compared) -> int:
 def advice(row: Compared, baseline: Compared) -> Sequence[str]:
     """What to try, the most promising first, each with the figure that speaks for it.
 
-    Why a precision is no faster than the baseline rests on the steps of both: where one of them could not be explained,
+    Why a precision gains nothing over the baseline rests on the steps of both: where one could not be explained,
     only what rests on neither is left.
     """
     machine, plain = row.runs[0].step["machine"], baseline.runs[0].step["machine"]
