@@ -611,7 +611,7 @@ def test_the_table_says_on_which_card_kernels_ran() -> None:
 def test_the_cards_memory_is_judged_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_card_module, "gpus", lambda: GPUS)
     monkeypatch.setattr(driver, "missing", lambda _: None)
-    monkeypatch.setattr("pipeline.stages.wmma.stage.gpu_free_bytes", lambda _: 1 << 26)
+    monkeypatch.setattr("pipeline.stages.wmma.memory.gpu_free_bytes", lambda _: 1 << 26)
     here: Any = SimpleNamespace(device=Device())
     stage = Wmma(kernels=(Naive(), Tuned()), dtype="fp16", sizes=((2048, 2048, 2048),))
     with pytest.raises(UserError) as error:

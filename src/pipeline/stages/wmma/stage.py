@@ -13,18 +13,15 @@ from pydantic import BeforeValidator, Field
 
 from pipeline.contracts import Part, Stage
 from pipeline.contracts.kernels import Kernel
-from pipeline.errors import Impossible, Readable, UserError, bad_choice, shown
+from pipeline.errors import Impossible, Readable, UserError, bad_choice
 from pipeline.kernels.cpu import compiled
 from pipeline.kernels.gemm import DTYPES, Gemm, operands
 from pipeline.kernels.named import every, kernels_of
-from pipeline.kernels.on_card import asked, card, on_card
+from pipeline.kernels.on_card import asked, on_card
 from pipeline.kernels.verify import all_cases, is_ours, missing_of, raised, refusal_of
 from pipeline.machine.capability import Resolved
-from pipeline.machine.device import gpu_free_bytes
-from pipeline.machine.free_memory import free_bytes
 from pipeline.machine.threads import check_threads
 from pipeline.report.table import in_markdown
-from pipeline.report.table import size as in_bytes
 from pipeline.runs import receipt as receipts
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
@@ -32,7 +29,9 @@ from pipeline.spec import group_of, spec
 from pipeline.stages.wmma import tables
 from pipeline.stages.wmma.bench import TRIAL, Bench
 from pipeline.stages.wmma.found import Plan
+from pipeline.stages.wmma.memory import check_card_memory, check_memory, check_memory_around
 from pipeline.stages.wmma.scales import check_scales
+from pipeline.stages.wmma.sizes import Size, sizes_of
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -41,38 +40,9 @@ OF_DEVICE = ("device", "device.name")  # the only keys of a device that decide a
 TAKES = ("stage", "device", "seed", "tracking", "name", "output_dir", "hydra", "sweep", "experiment")
 MOST_THREADS = 1024
 COMPILED_FOR = (90,)  # one: NVRTC takes about a second of a core for each large kernel
-Size = tuple[int, int, int]
 # N where nothing else is said. A GPU of many cores has too little to do at the sizes that keep a CPU busy.
 SIZES = {"cpu": (256, 512, 1024), "gpu": (1024, 2048, 4096, 8192)}
 SECONDS = {"cpu": 0.25, "gpu": 1.0}  # longer there, since the clock depends on what ran before
-
-
-def _sizes(value: object) -> object:
-    """N stands for M = N = K. Raises UserError for anything else in a list, and for a size that is given twice."""
-    if not isinstance(value, tuple | list):
-        return value
-    found = tuple(map(_size, value))
-    for number, size in enumerate(found):
-        if size in found[:number]:
-            raise UserError(_twice(value, size))
-    return found
-
-
-def _twice(given: Sequence[object], size: Size) -> str:
-    """Whoever gives a size twice most likely means one product: where it may be one, the message has it."""
-    one = list(given) if len(given) == 3 and all(type(each) is int for each in given) else list(size)
-    name = shown(size[0] if len(set(size)) == 1 else size)
-    return (
-        f"stage.sizes={shown(given)}: {name} is given twice; leave one out, or write stage.sizes=[{shown(one)}] for a "
-        "single product of these M, N and K"
-    )
-
-
-def _size(value: object) -> Size:
-    numbers = tuple(value) if isinstance(value, tuple | list) else (value,) * 3
-    if len(numbers) != 3 or not all(type(one) is int and one > 0 for one in numbers):
-        raise UserError(f"stage.sizes: {shown(value)}: a size is N or [M, N, K], whole numbers from 1 on")
-    return numbers
 
 
 @spec
@@ -94,7 +64,7 @@ class Wmma(Stage):
     otherwise: ClassVar[tuple[str, ...]] = ("best/sustained", tables.RIGHT)
 
     kernels: Annotated[tuple[Kernel, ...] | None, BeforeValidator(kernels_of)] = None
-    sizes: Annotated[tuple[Size, ...] | None, BeforeValidator(_sizes)] = None
+    sizes: Annotated[tuple[Size, ...] | None, BeforeValidator(sizes_of)] = None
     dtype: str | None = None
     order: Literal["column", "row"] = "column"
     alpha: Annotated[float, Field(allow_inf_nan=False)] = 1.0
@@ -227,39 +197,17 @@ class Wmma(Stage):
                 f"{one.name} {refusal_of(one, self.problems[0])}" for one in self.chosen
             )
             raise Impossible(f"stage=wmma: no kernel runs here: {'; '.join(reasons)}")
-        free = free_bytes()
-        for gemm in self.problems:
-            need = needed_bytes(gemm, len(runs))
-            if need > free:
-                raise UserError(
-                    f"stage.sizes=[[{gemm.m},{gemm.n},{gemm.k}]]: needs {in_bytes(need)} of memory for its operands "
-                    f"and their check in float64, and {in_bytes(free)} are free; use smaller sizes"
-                )
-        self._check_card(sum(one.processor == "gpu" and missing_of(one) is None for one in able))
+        check_memory(self.problems, len(runs))
+        check_card_memory(
+            self.problems,
+            self.around_problems,
+            sum(one.processor == "gpu" and missing_of(one) is None for one in able),
+            self.around,
+        )
         for gemm in self.around_problems:
             if able and all(refusal_of(one, gemm) is not None for one in runs):
                 raise UserError(f"stage.around={self.around}: {runs[0].name} {refusal_of(runs[0], gemm)} ({gemm})")
-        need = sum(needed_bytes(gemm, 2) for gemm in self.around_problems)  # all of them are timed in turns
-        if need > free:
-            raise UserError(
-                f"stage.around={self.around}: needs {in_bytes(need)} of memory for its "
-                f"{len(self.around_problems)} sizes, and {in_bytes(free)} are free; use a smaller one"
-            )
-
-    def _check_card(self, kernels: int) -> None:
-        """Refuse what does not fit into the GPU's memory: each of its `kernels` has copies of the operands there."""
-        gpu = card()
-        if not kernels or gpu is None:
-            return
-        free = gpu_free_bytes(gpu.index)
-        asked_for = [(f"stage.sizes=[[{gemm.m},{gemm.n},{gemm.k}]]", kernels * gemm.memory) for gemm in self.problems]
-        around = min(kernels, 2) * sum(gemm.memory for gemm in self.around_problems)  # all of them are timed in turns
-        for what, need in (*asked_for, (f"stage.around={self.around}", around)):
-            if need > free:
-                raise UserError(
-                    f"{what}: needs {in_bytes(need)} of memory on gpu:{gpu.index} ({gpu.name}), where each kernel has "
-                    f"copies of the operands, and {in_bytes(free)} are free; use smaller ones, or fewer stage.kernels"
-                )
+        check_memory_around(self.around_problems, self.around)
 
     def _takes(self, kernel: Kernel) -> bool:
         return any(refusal_of(kernel, gemm) is None for gemm in self.problems)
@@ -393,12 +341,3 @@ class Wmma(Stage):
             table=rows,
             failed="; ".join(faults) or None,
         )
-
-
-def needed_bytes(gemm: Gemm, kernels: int) -> int:
-    """Memory for the operands, a D of each kernel, and what checks D: matrices in float64.
-
-    These are A and B with their absolute values, and D with its squares.
-    """
-    check = 16 * (gemm.m * gemm.k + gemm.k * gemm.n) + 16 * gemm.m * gemm.n
-    return gemm.memory + kernels * gemm.memory_of_d + check
