@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 
 from pipeline.passwords import without_password
-from pipeline.raised import in_words, place
+from pipeline.raised import message, where
 
 MOST_LISTED = 500  # letters of choices that a message has whole
 MOST_ALIKE = 8  # choices that it has of a longer list of which one was meant: those most like what was typed
@@ -42,8 +42,7 @@ class Pruned(BaseException):
 
 def raised(who: str, error: Exception) -> UserError:
     """For an exception from the user's code: `who raises ValueError: ..., in load (mine.py, line 3)`."""
-    where = "" if place(error) else "; PIPELINE_TRACEBACK=1 shows where"
-    return UserError(f"{who} raises {in_words(error)}{where}")
+    return UserError(f"{who} raises {message(error)}{where(error) or '; PIPELINE_TRACEBACK=1 shows where'}")
 
 
 def bad_choice(key: str, value: object, choices: Iterable[str]) -> UserError:

@@ -12,6 +12,7 @@ from pathlib import Path
 INSTALLED = ("site-packages", "dist-packages")
 HERE = Path(__file__).parent
 LONGEST = 300  # characters of an exception's message that are shown
+ROW = 200  # of one in a row of a table
 QUOTED = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\w+)')
 RAISED = re.compile(r"^\s*([\w.]*(?:Error|Exception): .*\S)", re.MULTILINE)
 COLOURS = re.compile(r"\x1b\[[\d;]*m")  # Keras's
@@ -19,8 +20,13 @@ COLOURS = re.compile(r"\x1b\[[\d;]*m")  # Keras's
 
 def in_words(error: BaseException) -> str:
     """`ValueError: a label is damaged, in training_step (mine.py, line 12)`, on one line."""
-    where = place(error)
-    return message(error) if where is None else f"{message(error)}, in {where}"
+    return f"{message(error)}{where(error)}"
+
+
+def where(error: BaseException) -> str:
+    """`, in training_step (mine.py, line 12)`, to end a message with; empty where the user's code had no part."""
+    found = place(error)
+    return "" if found is None else f", in {found}"
 
 
 def place(error: BaseException) -> str | None:
@@ -30,6 +36,12 @@ def place(error: BaseException) -> str | None:
     ]
     quoted = [(one["file"], int(one["line"]), one["function"]) for one in QUOTED.finditer(str(error))]
     return next((found for one in (*reversed(quoted), *reversed(called)) if (found := _users(*one))), None)
+
+
+def is_of_this_package(error: BaseException) -> bool:
+    """Whether it was raised by this package itself, and not by what it calls."""
+    frames = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and frames[-1].is_relative_to(HERE)
 
 
 def _users(file: str, line: int, function: str) -> str | None:
@@ -49,6 +61,12 @@ def message(error: BaseException) -> str:
     text = COLOURS.sub("", str(error))
     raised = RAISED.findall(text) if QUOTED.search(text) else []
     return shortened(raised[-1] if raised else f"{type(error).__name__}: {' '.join(text.split())}")
+
+
+def first_line(error: BaseException) -> str:
+    """`raised ValueError: ...`, by the first line of what a framework says, for the row of a table."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"raised {type(error).__name__}: {lines[0][:ROW]}"
 
 
 def shortened(text: str) -> str:

@@ -7,9 +7,10 @@ from numbers import Real
 from typing import TYPE_CHECKING
 
 from pipeline.contracts import Part, Schedule, defines
-from pipeline.errors import Impossible, UserError, bad_choice, cut, shown
+from pipeline.errors import Impossible, UserError, bad_choice, shown
 from pipeline.experiment import GROUPS, Experiment
 from pipeline.experiment.metrics import KEY, is_judges, name_of, renamed_by, words
+from pipeline.raised import in_words
 from pipeline.spec import choice
 
 if TYPE_CHECKING:
@@ -150,8 +151,7 @@ def factor_of(schedule: Schedule, step: int, steps: int) -> float:
     try:
         factor = schedule.factor(step, steps)
     except Exception as error:
-        why = f"fails: {type(error).__name__}: {cut(error, 300)}"
-        raise UserError(f"{_called(schedule, step, steps)} {why}") from error
+        raise UserError(f"{_called(schedule, step, steps)} fails: {in_words(error)}") from error
     if not isinstance(factor, Real) or not math.isfinite(factor) or factor < 0:
         raise UserError(f"{_called(schedule, step, steps)} gives {shown(factor)}; give a number from 0 on")
     return float(factor)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pipeline.contracts import Model
 from pipeline.errors import UserError, cut
-from pipeline.raised import in_words, place
+from pipeline.raised import in_words, place, where
 
 Activation = Literal["relu", "tanh", "sigmoid", "gelu", "silu", "elu"]
 PADDING = 0  # the token that sequences of different lengths are filled up with
@@ -73,17 +73,11 @@ def built(builder: Callable[[Shapes], Any], shapes: Shapes) -> Any:
     except ValueError as error:
         message = " ".join(str(error).split())
         names_a_field = re.match(r"\w+=", message)
-        raise UserError(f"model{'.' if names_a_field else ': '}{message}{_in_users(error)}") from error
+        raise UserError(f"model{'.' if names_a_field else ': '}{message}{where(error)}") from error
     except Exception as error:
         if place(error) is None:
             raise
         raise UserError(f"model: its builder fails: {in_words(error)}") from error
-
-
-def _in_users(error: Exception) -> str:
-    """Where in the user's code it was raised, if there."""
-    where = place(error)
-    return f", in {where}" if where else ""
 
 
 def takes_channels_first(model: Model, shapes: Shapes) -> bool:
@@ -105,7 +99,7 @@ def fails_on(shapes: Shapes, error: Exception, layout: str, *, if_turned: bool =
         given += f", but takes ({', '.join(map(str, (1, channels, height, width)))}): images are (N, H, W, C) here"
         return UserError(f'model: fails on {given}; write layout: ClassVar = "channels_first" in its class')
     lines = str(error).strip().splitlines() or [""]
-    return UserError(f"model: fails on {given}: {type(error).__name__}: {cut(lines[0].strip(), 300)}{_in_users(error)}")
+    return UserError(f"model: fails on {given}: {type(error).__name__}: {cut(lines[0].strip(), 300)}{where(error)}")
 
 
 def check_outputs(shape: Sequence[int | None], shapes: Shapes) -> None:

@@ -14,6 +14,7 @@ from pipeline.pinn import jets, solution
 from pipeline.pinn.guard import asked
 from pipeline.pinn.portable import Portable, PortableMath
 from pipeline.pinn.problem import Condition, Functions, has_start, no_point, on_boundary
+from pipeline.raised import in_words
 from pipeline.spec import choice
 
 FEW = 16
@@ -164,7 +165,7 @@ def _called(problem: Problem, what: str, ask: Any) -> Any:
     try:
         return ask()
     except Exception as error:  # whatever a user's expression may raise
-        raise _wrong(problem, f"{what} cannot be computed ({type(error).__name__}: {error})") from error
+        raise _wrong(problem, f"{what} cannot be computed ({in_words(error)})") from error
 
 
 def _expect(problem: Problem, what: str, found: Any, shape: tuple[int, ...]) -> None:

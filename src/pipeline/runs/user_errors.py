@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline.errors import RunError
 from pipeline.passwords import without_password
-from pipeline.raised import in_words, place
+from pipeline.raised import in_words, is_of_this_package, place
 
 TRACEBACK = "traceback.txt"
 
@@ -16,9 +16,9 @@ def as_run_error(error: Exception, whose: str | None, artifacts: Path) -> RunErr
     """As one message; None for one that no code of the user's had a part in.
 
     `whose`: what of the user's is trained, where a framework trains it without us: then whatever it raises is about
-    that. The traceback is written to `artifacts`.
+    that, unless it was raised in this package. The traceback is written to `artifacts`.
     """
-    if whose is None and place(error) is None:
+    if place(error) is None and (whose is None or is_of_this_package(error)):
         return None
     said = f"{whose} raises {in_words(error)}" if whose else in_words(error)
     try:

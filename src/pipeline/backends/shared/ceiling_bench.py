@@ -21,6 +21,7 @@ from pipeline.backends.shared.form_bench import Wrong
 from pipeline.machine.blas import SPINS_S, norm
 from pipeline.machine.ceilings import Ceiling
 from pipeline.machine.energy import Meter
+from pipeline.raised import first_line
 
 ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}  # unit roundoff
 SIZES = (256, 512, 1024, 2048, 4096, 8192)  # N of products; the largest that does not take LONGEST_S
@@ -273,5 +274,4 @@ def convolved(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 def _said(error: Exception) -> str:
     if isinstance(error, Wrong):
         return str(error)
-    lines = str(error).strip().splitlines() or [""]
-    return f"raised {type(error).__name__}: {lines[0][:200]}"
+    return first_line(error)

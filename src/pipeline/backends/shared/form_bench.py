@@ -14,6 +14,7 @@ import numpy as np
 from pipeline.backends.shared.arrays import Arrays
 from pipeline.backends.shared.two_layer import Form, Net, Reference, Way
 from pipeline.machine.blas import norm
+from pipeline.raised import first_line
 
 TOLERANCE = 1e-12  # of a loss in parts of the first one, of a weight matrix's norm in parts of the reference's
 
@@ -114,7 +115,7 @@ class Bench:
                 way.save(folder / one.name)
                 one.saved_as = way.saved_as
             except Exception as error:  # whatever a framework raises of a graph that it cannot write
-                one.unsaved = _raised(error)
+                one.unsaved = first_line(error)
 
     def _found(self, kind: type[Form]) -> Found:
         return self.by_name.setdefault(kind.name, found_of(kind, self.place))
@@ -127,7 +128,7 @@ class Bench:
         except Wrong as error:
             self._blame(found, str(error))
         except Exception as error:  # whatever a framework raises of an operation that it refuses
-            self._blame(found, _raised(error))
+            self._blame(found, first_line(error))
 
     def _blame(self, found: Found, why: str) -> None:
         """What is wrong has no times."""
@@ -222,11 +223,6 @@ def by_norm(which: str, weights: np.ndarray, expected: np.ndarray) -> float:
     if not apart <= TOLERANCE:
         raise Wrong(f"{which} differs from NumPy's by {apart:.1e} of its norm")
     return apart
-
-
-def _raised(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [""]
-    return f"raised {type(error).__name__}: {lines[0][:200]}"
 
 
 def _common(dtypes: Sequence[np.dtype]) -> str:

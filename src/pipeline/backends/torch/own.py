@@ -20,7 +20,7 @@ from pipeline.backends.torch.settings import runtime_settings
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.models import weights
-from pipeline.raised import place, shortened
+from pipeline.raised import shortened, where
 from pipeline.runs.fit import ON_CPU, Observation
 
 with lean_import():
@@ -108,7 +108,7 @@ def fit(asked: Asked, experiment: Experiment, resolved: Resolved, run: Run) -> O
         goes_on = {} if run.checkpoint is None else {"ckpt_path": run.checkpoint.state, "weights_only": False}
         watch.save = made_trainer.save_checkpoint
         what = " with ".join(filter(None, (f"{asked.net.key}={asked.net.target}", asked.shown)))
-        with watch.training(), _refusals(what, MisconfigurationException), _warnings_noted(run):
+        with _warnings_noted(run), watch.training(), _refusals(what, MisconfigurationException):
             made_trainer.fit(net, datamodule=held, **goes_on)  # type: ignore[arg-type]
             follow.write(made_trainer, over=True)
         watch.refuse_untrained(made_trainer.global_step)
@@ -116,7 +116,8 @@ def fit(asked: Asked, experiment: Experiment, resolved: Resolved, run: Run) -> O
         seconds = watch.training_s
         tested: Sequence[Mapping[str, float]] = ()
         if _overridden(net, held, "test_dataloader") and _overridden(net, None, "test_step"):
-            tested = made_trainer.test(net, datamodule=held, verbose=False)
+            with _warnings_noted(run):
+                tested = made_trainer.test(net, datamodule=held, verbose=False)
         return OwnFit(
             weights=weights.from_torch(net),
             metrics=watch.metrics({name: value for one in tested for name, value in one.items()}),
@@ -158,9 +159,8 @@ def _refusals(what: str, kind: type[Exception]) -> Iterator[None]:
     try:
         yield
     except kind as error:
-        where = f", in {found}" if (found := place(error)) else ""
         said = shortened(" ".join(str(error).split()))
-        raise UserError(f"{what}: Lightning refuses it: {said}{where}") from error
+        raise UserError(f"{what}: Lightning refuses it: {said}{where(error)}") from error
 
 
 @contextlib.contextmanager

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.backends.shared.matrices import Matrices
+from pipeline.raised import first_line
 from pipeline.stages.matmul.problem import Operands, Problem, Wrong, operands
-from pipeline.stages.matmul.timing import raised
 
 
 @dataclass
@@ -49,7 +49,7 @@ def misplaced(here: Matrices, there: Matrices, problem: Problem, seed: int, roun
         here.wait([result])
         found.result_on = here.device(result)
     except Exception as error:  # whatever a framework raises of operands on two devices
-        found.refused = raised(error).partition(". ")[0]
+        found.refused = first_line(error).partition(". ")[0]
         del ways["as_written"]
     try:
         for way in ways.values():
@@ -60,7 +60,7 @@ def misplaced(here: Matrices, there: Matrices, problem: Problem, seed: int, roun
     except Wrong as error:
         return Misplaced(found.here, found.there, fault=str(error))
     except Exception as error:  # whatever a framework raises, of memory above all: what was found before is kept
-        return Misplaced(found.here, found.there, fault=raised(error))
+        return Misplaced(found.here, found.there, fault=first_line(error))
     return found
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pipeline.backends.shared.matrices import Matrices
+from pipeline.raised import first_line
 from pipeline.stages.matmul.ceiling import Ceiling
 from pipeline.stages.matmul.problem import Operands, Problem, Reference, Wrong, operands
 
@@ -87,7 +88,7 @@ class Timing:
                 try:
                     rate = self._rate(dtype, max(sizes))
                 except Exception as error:  # whatever a framework raises of an operation that it refuses
-                    fault = raised(error)
+                    fault = first_line(error)
             for size in sizes:
                 found = Found(dtype, size, refusal, fault)
                 self.found.append(found)
@@ -122,7 +123,7 @@ class Timing:
         except Wrong as error:
             found.fault = str(error)
         except Exception as error:  # whatever a framework raises of an operation that it refuses
-            found.fault = raised(error)
+            found.fault = first_line(error)
         else:
             self.references[found.problem] = made.reference.without_matrix()
 
@@ -165,7 +166,7 @@ class Timing:
             found.lose_times(str(error))
             del self.references[found.problem]
         except Exception as error:  # whatever a framework raises, such as of a device that is gone
-            found.lose_times(f"when it was timed, {raised(error)}")
+            found.lose_times(f"when it was timed, {first_line(error)}")
             del self.references[found.problem]
         else:
             found.samples.append(seconds)
@@ -217,9 +218,3 @@ class Timing:
         result = self.matrices.product(a, b)
         self.matrices.wait([result])
         return result
-
-
-def raised(error: Exception) -> str:
-    """What a framework raised, in a line."""
-    lines = str(error).strip().splitlines() or [""]
-    return f"raised {type(error).__name__}: {lines[0][:200]}"

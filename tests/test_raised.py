@@ -1,0 +1,71 @@
+"""Where in the user's code an exception comes from, and whose a message says that it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline import raised
+from pipeline.raised import first_line, in_words, shortened
+from pipeline.runs.user_errors import as_run_error
+from pipeline.runs.weights import digest
+
+
+def caught(fails: Callable[[], object], *, here: bool = True) -> Exception:
+    """The exception of a call; without `here` as if this file had not made it."""
+    try:
+        fails()
+    except Exception as error:
+        begun = error.__traceback__
+        return error if here else error.with_traceback(begun and begun.tb_next)
+    raise AssertionError("it did not fail")
+
+
+def mistaken() -> None:
+    json.loads("{")
+
+
+def ours() -> None:
+    digest({"a": "no array"})  # type: ignore[dict-item]
+
+
+def test_the_innermost_function_of_the_users_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[1])
+    said = in_words(caught(mistaken))
+    assert said.startswith("JSONDecodeError: Expecting property name")
+    assert ", in mistaken (tests/test_raised.py, line " in said
+
+
+def test_a_traceback_that_is_quoted_counts() -> None:
+    """As a loader's process and TensorFlow's graphs quote it."""
+    quoted = f'Caught KeyError in worker 0.\n  File "{json.__file__}", line 1, in loads\n'
+    quoted += f'  File "{__file__}", line 7, in load\nKeyError: 3\n\n\t [[node]]'
+    assert in_words(caught(lambda: (_ for _ in ()).throw(RuntimeError(quoted)))).startswith("KeyError: 3, in load (")
+
+
+def test_what_a_library_raises_is_about_what_it_trains(tmp_path: Path) -> None:
+    library = caught(lambda: np.zeros(3).reshape(2), here=False)
+    library = library.with_traceback(None)  # NumPy has no frame of Python there
+    assert as_run_error(library, None, tmp_path) is None
+    found = as_run_error(library, "stage.module=mine.Lit", tmp_path)
+    assert str(found).startswith("stage.module=mine.Lit raises ValueError: cannot reshape array")
+    assert str(found).endswith("; artifacts/traceback.txt has the traceback") and (tmp_path / "traceback.txt").is_file()
+
+
+def test_what_this_package_raises_is_not_said_to_be_the_users(tmp_path: Path) -> None:
+    """Its own faults keep their traceback."""
+    fault = caught(ours, here=False)
+    fault = fault.with_traceback(fault.__traceback__ and fault.__traceback__.tb_next)
+    assert raised.is_of_this_package(caught(ours))
+    assert as_run_error(fault, "stage.module=mine.Lit", tmp_path) is None
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_long_message_keeps_its_end() -> None:
+    said = shortened("a" * 500 + " the reason")
+    assert len(said) < 320 and said.startswith("aaa") and said.endswith(" the reason")
+    assert first_line(ValueError("one\ntwo")) == "raised ValueError: one"
