@@ -56,7 +56,12 @@ def _block(path: Path, name: str, block: Any) -> Block:
     added: list[str] = []
     for written, value in _flat(block, ""):
         key = written.removeprefix("+")
-        added += [key] if key != written else []
+        if key != written:
+            if key in (*GROUPS, "experiment"):
+                raise UserError(
+                    f"{path}: {name}: {written}: adds to a group that has its choice; write {key}: <choice>"
+                )
+            added.append(key)
         _check_value(path, name, key, value)
         top = key.partition(".")[0]
         if top not in KEYS:
