@@ -377,6 +377,7 @@ def test_server_down_then_sync_once(uri: str, server: str, tmp_path: Path) -> No
     again = sync(root)
     assert again.returncode == 1
     assert f"{journal.id}: not sent: {down}: Connection refused" in again.stdout
+    assert again.stderr == ""  # it is said once
     for target in (uri, server):  # two places, each from the beginning
         records.write(journal.folder, records.Record(uri=down, experiment="study"))
         done = sync(root, "--uri", target)
@@ -756,6 +757,7 @@ def test_names_are_made_legal_by_one_rule() -> None:
         assert len(legal_name(name)) <= 250
     assert [legal_name(name) for name in ("loss", "a[0]", "train/loss: mean")] == ["loss", "a_0_", "train/loss: mean"]
     assert legal_name("x" * 300) != legal_name("x" * 301)
+    assert len({legal_name(name) for name in ("acc@1", "acc_1", "acc%1", "acc_1/", "acc_1/_")}) == 5
 
 
 def test_record_file_is_json(tmp_path: Path) -> None:
@@ -781,7 +783,7 @@ def test_a_deleted_run_is_deleted_in_mlflow_too_and_stays_where_mlflow_does_not_
     finally:
         os.chdir(here)
     run_id = run_id_of(journal.folder)
-    with lock(journal.folder, timeout=0.0), pytest.raises(RunError, match="its tracker still sends it"):
+    with lock(journal.folder, timeout=0.0), pytest.raises(RunError, match="another process is sending it; try again"):
         forget(journal.folder)
 
     record, nowhere = record_of(journal.folder), f"http://127.0.0.1:{free_port()}"

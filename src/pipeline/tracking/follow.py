@@ -69,8 +69,10 @@ def follow(folder: Path) -> int:
     reap(folder.parent)
     while is_locked(folder) and not _has_ended(folder):  # of a run that goes on: the tracker of the process before
         time.sleep(POLL_SECONDS)
-    with lock(folder, timeout=LOCK_SECONDS) as held:
-        synced = held and _follow_to_the_end(folder)
+    with lock(folder, timeout=LOCK_SECONDS) as busy:
+        synced = busy is None and _follow_to_the_end(folder)
+        if busy is not None:
+            _log(folder, busy)
     _send_leftovers(folder)
     return 0 if synced else 1
 
@@ -118,7 +120,7 @@ def _follow_to_the_end(folder: Path) -> bool:
                 cells.advance()
                 pause, next_try = RETRY_SECONDS[0], time.monotonic() + BATCH_SECONDS
             except Exception as error:  # see send
-                _fail(folder, error)
+                _log(folder, _fail(folder, error))
                 refused += not _is_down(folder)
                 feed, next_try = None, time.monotonic() + pause
                 pause = min(2.0 * pause, RETRY_SECONDS[1])
@@ -126,9 +128,9 @@ def _follow_to_the_end(folder: Path) -> bool:
     share(NORMAL)  # the run computes no more, and whoever began it waits
     with suppress(Exception):  # a cell that could not be sent is a leftover
         cells.advance()
-    reason = send(folder)
+    reason = _send(folder)
     if reason is not None and "locked" in reason:  # many runs that end at once queue for one database file
-        reason = send(folder)
+        reason = _send(folder)
     share(LEAST)
     return reason is None
 
@@ -160,11 +162,11 @@ class Cells:
         """
         self._find_new()
         for folder in list(self.open):
-            with lock(folder, timeout=0.0) as held:
-                if not held:
+            with lock(folder, timeout=0.0) as busy:
+                if busy is not None:
                     continue
                 if _has_ended(folder):
-                    if self._is_tracked(folder) and (reason := send(folder)) is not None and _is_down(folder):
+                    if self._is_tracked(folder) and (reason := _send(folder)) is not None and _is_down(folder):
                         raise ConnectionError(reason)
                     del self.open[folder]
                 elif self._is_tracked(folder) and self.refused[folder] < TRIES:
@@ -176,7 +178,7 @@ class Cells:
             feed.advance()
         except Exception as error:  # see send
             self.open[folder] = None
-            _fail(folder, error)
+            _log(folder, _fail(folder, error))
             if _is_down(folder):
                 raise
             self.refused[folder] += 1
@@ -209,8 +211,8 @@ def _send_leftovers(own: Path) -> None:
             continue
         if time.monotonic() > end:
             return
-        with lock(folder, timeout=0.0) as held:
-            if held and send(folder) is not None and _is_down(folder):
+        with lock(folder, timeout=0.0) as busy:
+            if busy is None and _send(folder) is not None and _is_down(folder):
                 down.add(record.uri)
 
 
@@ -252,13 +254,23 @@ def _store(uri: str, experiment: str) -> tuple[Any, str]:
     return open_store(uri, experiment)
 
 
+def _send(folder: Path) -> str | None:
+    """`send`, and a line in the tracker's log where it fails."""
+    if (reason := send(folder)) is not None:
+        _log(folder, reason)
+    return reason
+
+
+def _log(folder: Path, reason: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {folder.name}: {reason}", file=sys.stderr, flush=True)
+
+
 def _fail(folder: Path, error: Exception, uri: str | None = None) -> str:
     _store.cache_clear()
     record = records.read(folder)
     reason = reason_of(error, uri or (record.uri if record is not None else str(folder)))
-    print(f"{time.strftime('%H:%M:%S')} {folder.name}: {reason}", file=sys.stderr, flush=True)
     if record is not None and uri in (None, record.uri):  # a move that failed changes nothing
-        with suppress(OSError):  # the log, at least, has it
+        with suppress(OSError):  # whoever asked says it, at least
             records.write(folder, replace(record, error=reason))
     return reason
 
@@ -273,18 +285,16 @@ def is_locked(folder: Path) -> bool:
 
 
 @contextmanager
-def lock(folder: Path, timeout: float) -> Iterator[bool]:
-    """The right to send this run. False where another process has it, or where the folder cannot be written."""
+def lock(folder: Path, timeout: float) -> Iterator[str | None]:
+    """The right to send this run, or why there is none: another process has it, or the folder cannot be written."""
     lock = filelock.FileLock(folder / "mlflow.lock", timeout=timeout)
     try:
         lock.acquire()
     except OSError as error:
-        busy = isinstance(error, filelock.Timeout)
-        print(f"{folder.name}: {'another process is sending it' if busy else error}", file=sys.stderr)
-        yield False
+        yield "another process is sending it" if isinstance(error, filelock.Timeout) else str(error)
         return
     try:
-        yield True
+        yield None
     finally:
         lock.release()
 

@@ -14,7 +14,7 @@ LOCK_SECONDS = 5.0  # a tracker that still sends the run holds its lock
 def forget(folder: Path) -> str | None:
     """Mark the run's entry as deleted, as MLflow's page does; `mlflow gc` frees what it takes.
 
-    Returns the entry's id, None for a run without one. Raises RunError where the tracker still sends it, or where
+    Returns the entry's id, None for a run without one. Raises RunError where a tracker still sends it, or where
     MLflow does not answer.
     """
     record = records.read(folder)
@@ -27,9 +27,9 @@ def forget(folder: Path) -> str | None:
     from mlflow.exceptions import MlflowException
     from mlflow.tracking.client import MlflowClient
 
-    with lock(folder, timeout=LOCK_SECONDS) as held:
-        if not held:
-            raise RunError(f"{folder.name}: its tracker still sends it to MLflow; try again in a moment")
+    with lock(folder, timeout=LOCK_SECONDS) as busy:
+        if busy is not None:
+            raise RunError(f"{folder.name}: {busy}; try again in a moment")
         try:
             MlflowClient(record.uri, registry_uri=record.uri).delete_run(record.run_id)
         except MlflowException as error:

@@ -28,9 +28,9 @@ def sync(root: Path, uri: str | None = None, *, force: bool = False) -> int:
         target = uri or record.uri
         reason = down.get(target) or _wait_for_grid(folder.parent, record, uri, absent)
         if reason is None:
-            with lock(folder, timeout=0.0) as held:
-                reason = send(folder, uri, again=force) if held else "another process is sending it"
-            if reason is not None and held and is_down(target, record.experiment):
+            with lock(folder, timeout=0.0) as busy:
+                reason = send(folder, uri, again=force) if busy is None else busy
+            if reason is not None and busy is None and is_down(target, record.experiment):
                 down[target] = reason
         record = records.read(folder)
         if record is None or record.uri != target or record.run_id is None:
