@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from command import environment, pipeline, refused
+from command import environment, failed, pipeline, refused
 
 from pipeline import experiment as experiments
 from pipeline.machine import host as machine
@@ -347,3 +347,10 @@ def test_a_variable_that_would_change_a_training_in_silence_is_refused(tmp_path:
 def test_a_variable_by_which_jax_compiles_nothing_is_refused(tmp_path: Path) -> None:
     said = refused(tmp_path, "dataset=digits", "backend=jax", JAX_DISABLE_JIT="1")
     assert said == "JAX_DISABLE_JIT=1: backend=jax compiles each step; unset it"
+
+
+@pytest.mark.parametrize("dataset", ["digits", "ode"])
+def test_a_variable_that_the_framework_does_not_take_is_one_message(tmp_path: Path, dataset: str) -> None:
+    stage = {"digits": "classifier", "ode": "pinn"}[dataset]
+    said = failed(tmp_path, f"stage={stage}", f"dataset={dataset}", "backend=jax", JAX_ENABLE_X64="maybe")
+    assert said.startswith("backend=jax cannot be imported: ValueError: invalid truth value 'maybe' for environment")

@@ -8,7 +8,6 @@ Here: the specs that a config names. What they load offers (types: pipeline.runs
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import sys
@@ -22,6 +21,7 @@ from pipeline.contracts import Backend
 from pipeline.errors import Impossible, UserError
 from pipeline.machine.allocator import keep_freed_memory
 from pipeline.machine.device import Gpu, Place
+from pipeline.machine.quiet import import_for
 from pipeline.machine.threads import check_threads, wait_briefly
 from pipeline.spec import spec
 
@@ -67,7 +67,7 @@ class Torch(Backend):
         """Import the backend."""
         keep_freed_memory()
         wait_briefly()
-        return importlib.import_module(self.modules[0])
+        return import_for(self.name, self.modules[0])
 
     def no_gpu_because(self, gpu: Gpu | None = None) -> str | None:
         """Why this installation cannot use `gpu` (None: any GPU at all), read off its files; None where it can."""
@@ -155,4 +155,4 @@ def _load_keras(backend: str) -> ModuleType:
     if backend != "tensorflow":
         sys.meta_path.insert(0, WithoutTensorFlow())
         os.environ.setdefault("EPATH_USE_TF", "false")  # JAX's cache of programs would look for it through etils.epath
-    return importlib.import_module("pipeline.backends.keras.fit")
+    return import_for(backend, "pipeline.backends.keras.fit")

@@ -10,11 +10,24 @@ import tempfile
 from collections.abc import Iterator
 from types import ModuleType
 
+from pipeline import raised
+from pipeline.errors import UserError
+
 
 def quiet_import(name: str) -> ModuleType:
     """Import a module; what it writes to standard error is shown only if the import fails."""
     with quiet_imports():
         return importlib.import_module(name)
+
+
+def import_for(backend: str, name: str) -> ModuleType:
+    """Import a module of a backend. UserError where its framework cannot be, as for a variable that it refuses."""
+    try:
+        return importlib.import_module(name)
+    except Exception as error:  # whatever a framework raises while it starts
+        if raised.is_of_this_package(error):
+            raise
+        raise UserError(f"backend={backend} cannot be imported: {raised.message(error)}") from error
 
 
 @contextlib.contextmanager

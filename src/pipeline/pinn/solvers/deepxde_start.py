@@ -19,7 +19,7 @@ from pipeline.contracts.physics import Network, Problem
 from pipeline.machine.device import Place
 from pipeline.machine.found import check_tensorflow, check_torch, jax_device
 from pipeline.machine.precision import FORMATS, Format
-from pipeline.machine.quiet import quiet_import
+from pipeline.machine.quiet import import_for, quiet_imports
 from pipeline.machine.tensorflow_devices import grow_as_needed
 from pipeline.machine.threads import threads_for
 from pipeline.pinn.guard import asked
@@ -43,7 +43,8 @@ def started(backend: Backend, precision: str, seed: int, place: Place, flop: flo
     os.environ["DDE_BACKEND"] = NAMES[backend.name]
     form = FORMATS[precision]
     with {"torch": _torch, "tensorflow": _tensorflow, "jax": _jax}[backend.name](backend, form, place, flop):
-        dde = quiet_import("deepxde")
+        with quiet_imports():
+            dde = import_for(backend.name, "deepxde")
         with contextlib.redirect_stdout(io.StringIO()), _placed(backend.name, place):
             dde.config.set_default_float(form.compute)
             dde.config.set_random_seed(seed)
@@ -80,7 +81,8 @@ def mode_of(device: Any) -> Any:
 @contextlib.contextmanager
 def _tensorflow(backend: Backend, form: Format, place: Place, flop: float) -> Iterator[None]:
     os.environ["KERAS_BACKEND"] = "tensorflow"
-    tf = quiet_import("tensorflow")
+    with quiet_imports():
+        tf = import_for(backend.name, "tensorflow")
     check_tensorflow(tf, place)
     with contextlib.suppress(RuntimeError):  # already started
         if place.kind == "cpu":
@@ -97,7 +99,8 @@ def _tensorflow(backend: Backend, form: Format, place: Place, flop: float) -> It
 
 @contextlib.contextmanager
 def _jax(backend: Backend, form: Format, place: Place, flop: float) -> Iterator[None]:
-    jax = quiet_import("jax")
+    with quiet_imports():
+        jax = import_for(backend.name, "jax")
     with (
         jax.enable_x64(form.compute == "float64"),
         jax.default_matmul_precision("tensorfloat32" if form.tf32 else "highest"),
