@@ -63,6 +63,10 @@ def unequal() -> dict[str, Any]:
     return {**arrays(), "test": (x, y[1:])}
 
 
+def from_one() -> dict[str, Any]:
+    return {name: (x, y + 1) for name, (x, y) in arrays().items()}
+
+
 class Broken(keras.layers.Layer):
     """Raises where it trains."""
 

@@ -270,6 +270,8 @@ WRONG = {
     "`gradient_clip_val` should be an int or a float. Got abc.",
     "+stage.trainer.max_time=abc": "stage.trainer.max_time=abc: Lightning refuses it: `Timer(duration='abc')` is not a "
     "valid duration. Expected a string in the format DD:HH:MM:SS.",
+    "stage.data=own_keras.from_one": "stage.data=own_keras.from_one: its train has the label 2; the model's 2 outputs "
+    "are for 0 to 1",
     "+stage.arguments.width=-1": "stage.module=own_lightning.Lit raises RuntimeError: Trying to create tensor with "
     "negative dimension -1: [-1, 4]",
     "model=cnn": "model with stage=lightning: what is trained, on what and how is the user's own code here",
@@ -361,6 +363,8 @@ KERAS_WRONG = {
     "stage.data=own_keras.empty": "stage.data=own_keras.empty: its train has no examples; give some",
     "stage.data=own_keras.unequal": "stage.data=own_keras.unequal: its test has arrays of 256 and 255 examples; "
     "give each the same",
+    "stage.data=own_keras.from_one": "stage.data=own_keras.from_one: its train has the label 2; the model's 2 outputs "
+    "are for 0 to 1",
     "+stage.arguments.width=-1": "stage.model=own_keras.model raises ValueError: Received an invalid value for "
     "`units`, expected a positive integer. Received: units=-1",
     "+stage.fit.initial_epoch=9": "stage.fit.initial_epoch=9: give 0 to 8: stage.epochs=9 ends the training",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from pipeline.backends.keras.fit import keras
 from pipeline.errors import UserError
 
@@ -20,6 +22,33 @@ def check_splits(named: str, splits: Mapping[str, Any]) -> None:
             wrong = "is None; leave it out"
         if wrong:
             raise UserError(f"{named}: its {name} {wrong}")
+
+
+def check_labels(named: str, net: Any, splits: Mapping[str, Any]) -> None:
+    """Refuse arrays of labels beyond the model's outputs: on JAX each has a loss of 0, and nothing says so.
+
+    Of a compiled model whose one output and one loss, of labels, are known before the training. Raises UserError.
+    """
+    outputs = getattr(net, "outputs", None)
+    loss = keras.losses.get(net.loss) if isinstance(net.loss, str) else net.loss
+    if not _is_sparse(loss) or not outputs or len(outputs) > 1:
+        return
+    classes, ignored = outputs[0].shape[-1], getattr(loss, "ignore_class", None)
+    for name, split in splits.items():
+        if isinstance(split, tuple) and len(split) > 1:
+            labels = np.unique(keras.ops.convert_to_numpy(split[1]))
+            beyond = [label for label in labels if label != ignored and not 0 <= label < classes]
+            if beyond:
+                raise UserError(
+                    f"{named}: its {name} has the label {beyond[0]:g}; the model's {classes} outputs are for 0 to "
+                    f"{classes - 1}"
+                )
+
+
+def _is_sparse(loss: Any) -> bool:
+    return isinstance(loss, keras.losses.SparseCategoricalCrossentropy) or (
+        loss is keras.losses.sparse_categorical_crossentropy
+    )
 
 
 def _wrong(split: Any) -> str | None:
