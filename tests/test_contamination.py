@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,12 @@ def test_text_that_was_trained_on_by_a_run_before_the_last(tmp_path: Path) -> No
     )
     _, said = notes(tmp_path, *SMALL, "dataset.path=a.txt", start, "dataset.test=0.5")
     assert [one.split()[1] for one in said] == [export.name]
+    shutil.copy(tmp_path / "runs" / first / "artifacts/model/weights.npz", tmp_path / "best.npz")
+    _, (one,) = notes(tmp_path, *SMALL, "dataset.path=a.txt", "model.start=best.npz")
+    assert one == (
+        f"model.start: {tmp_path}/best.npz is in no run's folder, so that what it was trained on is not known: "
+        "contamination of this test cannot be ruled out"
+    )
 
 
 @pytest.mark.wide

@@ -36,6 +36,9 @@ UNKNOWN = "contamination of this test cannot be ruled out"
 def said_of_contamination(experiment: Experiment, data: Data, receipt: Mapping[str, Any]) -> Iterator[str]:
     """For people: how much of this test earlier runs were trained on. `receipt`: this run's, with its data's hashes."""
     dataset = experiment.data_source
+    for file in starts(experiment.config):
+        if not lineage([file]):
+            yield f"model.start: {file} is in no run's folder, so that what it was trained on is not known: {UNKNOWN}"
     for run in lineage(starts(experiment.config)):
         said = _contamination(run, experiment, data, receipt)
         if said is not None:
