@@ -20,6 +20,7 @@ from pipeline.runs.code import code_hash as code
 from pipeline.runs.code import files as code_files
 from pipeline.runs.code import sources as code_sources
 from pipeline.runs.code import syntax as code_syntax
+from pipeline.runs.code.environment import variables
 from pipeline.runs.code.unseen import unseen
 
 SOURCE = Path(__file__).parents[1] / "src"
@@ -384,6 +385,41 @@ def test_a_variable_that_the_users_code_reads_counts(lab: Path, monkeypatch: pyt
     after = found()
     monkeypatch.delenv("HEADS")
     assert found() == after != before
+
+
+SET_BY_ITSELF = [
+    ("import os\nE = os.environ\nX = E.get('X')\n", {"X": None}),
+    ("from os import environ as e, getenv as g\nX, Y = e['X'], g('Y')\n", {"X": None, "Y": None}),
+    ("import os\nget = os.environ.get\nX = get('X')\n", {"X": None}),
+    (
+        "import os\nc = os.environ.copy()\nd = dict(os.environ)\nc['X'] = '1'\nX, Y = c['X'], d['Y']\n",
+        {"X": None, "Y": None},
+    ),
+    ("import os\nos.environ['X'] = os.environ.get('X', '1')\n", {"X": "1"}),
+    ("import os\nos.environ['X'] = os.environ.get('X') or '1'\n", {"X": "1"}),
+    ("import os\nif 'X' not in os.environ:\n    os.environ['X'] = '1'\nX = os.environ['X']\n", {"X": "1"}),
+    ("import os\nos.environ.setdefault('X', '')\n", {"X": ""}),
+    ("import os\nos.environ['X'] = '1'\nX = os.environ['X']\n", {}),
+    ("import os\nos.environ['X'] = str(len(os.environ.get('X', '1')))\n", {}),
+    ("import os\nos.environ['X'] += ':a'\nX = os.environ['X']\n", {}),
+    ("d = {}\nX = d.get('X')\nd['X'] = dict(d)['X']\n", {}),
+]
+
+
+@pytest.mark.parametrize(("source", "expected"), SET_BY_ITSELF)
+def test_a_variable_counts_by_any_name_and_as_it_is_set(source: str, expected: dict[str, str | None]) -> None:
+    """An alias of os.environ was not seen, and a variable that was given its own value was left out."""
+    assert variables(ast.parse(source)) == expected
+
+
+@pytest.mark.parametrize("named", ["HERE + '/t.json'", "f'{HERE}/t.json'", "HERE + '/tables/t.json'"])
+def test_a_file_below_the_modules_folder_by_a_text_with_a_slash(tmp_path: Path, named: str) -> None:
+    (tmp_path / "tables").mkdir()
+    for folder in (tmp_path, tmp_path / "tables"):
+        (folder / "t.json").write_text("0.01")
+    module = ast.parse(f"import os\nHERE = os.path.dirname(__file__)\nRATE = float(open({named}).read())\n")
+    found = code_files.files(code_files.names(module), tmp_path / "mine.py", [tmp_path], tmp_path)
+    assert [shown for shown, _ in found] == [named.split("/", 1)[1].rstrip("'")]
 
 
 def test_a_module_that_cannot_be_parsed_counts_by_its_bytes(lab: Path) -> None:

@@ -184,7 +184,8 @@ def files(named: Names, path: Path, bases: Sequence[Path], here: Path) -> list[t
     count. A name that begins with a dot (".npy") is also tried as the module's own with that suffix. A folder below
     `bases` counts with the files directly in it, where the code lists folders or names no file in it.
     """
-    texts = [text for text in named.texts if text.strip("./") and not text.startswith("/")]
+    # `f"{HERE}/table.json"` and `HERE + "/table.json"` name what lies below a folder by a text with a slash before it.
+    texts = [text.lstrip("/") for text in named.texts if text.strip("./")]
     found = {file: shown for base in bases for shown, file in _in(base, texts, named)}
     if here not in bases:
         found = {file: shown for shown, file in _in(here, texts, Names(()))} | found

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pipeline.machine.environment import is_users
 from pipeline.raised import INSTALLED, is_installed
+from pipeline.runs.code import environment
 from pipeline.runs.code import files as code_files
 from pipeline.runs.code import syntax as code_syntax
 from pipeline.spec import allowed_modules
@@ -105,7 +106,7 @@ def variables(name: str, path: Path) -> dict[str, str | None]:
     Each with the value that the module gives to one that is not set, if any.
     """
     tree = None if is_ours(name) else _tree(path)
-    found = {} if tree is None else code_syntax.variables(tree)
+    found = {} if tree is None else environment.variables(tree)
     return {name: default for name, default in found.items() if is_users(name)}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ def imports(module: ast.Module, package: str, *, by_call: bool) -> tuple[str, ..
     `package`: what relative imports start from. `by_call`: also by `import_module("a")`, of a literal name.
     """
     found: list[str] = []
-    for node in _running(module):
+    for node in running(module):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -106,57 +106,6 @@ def imports(module: ast.Module, package: str, *, by_call: bool) -> tuple[str, ..
             if isinstance(first, ast.Constant) and isinstance(first.value, str):
                 found.append(_absolute(first.value, package))
     return tuple(filter(None, found))
-
-
-def variables(module: ast.Module) -> dict[str, str | None]:
-    """The environment's variables that the code reads, each with the value that it gives to one that is not set.
-
-    `environ["A"]`, `environ.get("A")`, `getenv("A")`, `"A" in environ`, `environ.setdefault("A", "1")`, by a literal
-    name or by a constant of the module's that is one. Without those that it sets itself, whatever they were.
-    """
-    constants = _constants(module)
-    read, written = dict[str | None, str | None](), set[str | None]()
-    for node in _running(module):
-        if isinstance(node, ast.Subscript) and _is_environ(node.value):
-            if isinstance(node.ctx, ast.Load):
-                read.setdefault(_text(node.slice, constants))
-            else:
-                written.add(_text(node.slice))
-        elif isinstance(node, ast.Compare) and _is_environ(node.comparators[0]):
-            read.setdefault(_text(node.left, constants))
-        elif isinstance(node, ast.Call) and node.args:
-            of_environ = isinstance(node.func, ast.Attribute) and _is_environ(node.func.value)
-            if called(node) == "getenv" or (of_environ and called(node) == "get"):
-                read.setdefault(_text(node.args[0], constants))
-            elif of_environ and called(node) == "setdefault":
-                name, default = (_text(one, constants) for one in (node.args[0], node.args[-1]))
-                if default is None:  # computed: from then on it is set, also in processes that this one starts
-                    written.add(_text(node.args[0]))
-                else:
-                    read[name] = default
-    return {name: default for name, default in read.items() if name is not None and name not in written}
-
-
-def _constants(module: ast.Module) -> dict[str, str]:
-    """The texts that the module's own names stand for: `NAME = "A"`."""
-    assigned = [node for node in module.body if isinstance(node, ast.Assign | ast.AnnAssign)]
-    return {
-        target.id: text
-        for node in assigned
-        if node.value is not None and (text := _text(node.value)) is not None
-        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-        if isinstance(target, ast.Name)
-    }
-
-
-def _is_environ(node: ast.expr) -> bool:
-    return getattr(node, "attr", getattr(node, "id", "")) == "environ"
-
-
-def _text(node: ast.expr, constants: Mapping[str, str] | None = None) -> str | None:
-    if isinstance(node, ast.Name):
-        return (constants or {}).get(node.id)
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
 def called(node: ast.Call) -> str:
@@ -171,7 +120,7 @@ def _absolute(name: str, package: str) -> str:
         return ""
 
 
-def _running(root: ast.AST) -> Iterator[ast.AST]:
+def running(root: ast.AST) -> Iterator[ast.AST]:
     """Every node but those that `if TYPE_CHECKING` guards, which never run."""
     waiting = [root]
     while waiting:
