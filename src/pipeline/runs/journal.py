@@ -183,6 +183,8 @@ class Journal:
         """
         if self._file is None:
             return
+        if state in ("FINISHED", "PRUNED"):  # it ended before records of before, and they are not part of it
+            self._size, self._known = self.size, []
         trouble = self._close_metrics()
         if trouble is not None and state == "FINISHED":
             state, error = "FAILED", trouble
