@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from command import done, failed, pipeline, refused, runs, status, without_place
 
-from pipeline.backends.shared.own import check_weights, numbers
+from pipeline.backends.shared.own import Watch, check_weights, numbers
 from pipeline.errors import UserError
 from pipeline.runs.result import metrics_of
 
@@ -81,6 +81,20 @@ def test_a_name_that_no_metric_can_have_is_refused(name: str) -> None:
     with pytest.raises(UserError, match=rf"^metric '{name}': needs a printable name .* nor dots; log it by another"):
         numbers({"val_loss": 1, name: 2})
     assert numbers({"val/loss": 1}) == {"val/loss": 1.0}
+
+
+@pytest.mark.parametrize("name", ["epochs", "steps", "training_s", "epoch/number"])
+def test_a_name_that_every_run_has_is_refused(name: str) -> None:
+    """It took the result of a training with it, at its end."""
+    with pytest.raises(UserError, match=f"the metric {name}: the run itself has one of this name; log it by another"):
+        numbers({name: 1.0})
+
+
+def test_a_test_under_a_name_of_the_training_takes_none_from_it() -> None:
+    watch = object.__new__(Watch)
+    watch.epochs, watch.last, watch.epoch_of = 3, {"loss": 0.5}, {"loss": 3}
+    found = {one.name: one.value for one in watch.metrics({"loss": 0.7, "accuracy": 0.9})}
+    assert found == {"loss": 0.5, "test_loss": 0.7, "accuracy": 0.9}
 
 
 def test_a_value_for_each_class_is_a_metric_each() -> None:

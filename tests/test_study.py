@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 from command import Done, environment, message
 from hydra import initialize_config_dir
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline.errors import UserError
 from pipeline.study import composed, documents, lock, params
@@ -24,7 +26,7 @@ from pipeline.study import report as study_report
 from pipeline.study.check import check, same_result
 from pipeline.study.compose import compose, resolved_config
 from pipeline.study.data import fetch
-from pipeline.study.outcome import Outcome
+from pipeline.study.outcome import Outcome, flat, nested
 from pipeline.study.report import differences as differences_of
 from pipeline.study.report import draw, report
 from pipeline.study.run import run
@@ -699,3 +701,14 @@ def test_stages_of_other_data_are_not_subtracted_and_other_units_have_their_figu
     monkeypatch.setattr(study_report, "FOLDER", tmp_path)
     assert draw([alike]) == ["comparison.png", "comparison_1.png"]
     assert all((tmp_path / name).is_file() for name in draw([alike]))
+
+
+names = st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map("/".join)
+
+
+@given(st.dictionaries(names, st.floats(allow_nan=False), max_size=8))
+def test_metrics_are_kept_whatever_their_names(metrics: dict[str, float]) -> None:
+    """`loss` beside `loss/mse` ended in a traceback, or one of them was lost."""
+    assert flat(nested(metrics)) == metrics
+    assert flat(nested(dict(reversed(metrics.items())))) == metrics
+    assert json.loads(json.dumps(nested({"test/loss": 1.0, "test/f1/0": 2.0}))) == {"test": {"loss": 1, "f1": {"0": 2}}}

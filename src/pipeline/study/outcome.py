@@ -51,10 +51,12 @@ def keep(name: str, run: Path) -> None:
 
 
 def nested(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """`test/loss: 1` as `test: {loss: 1}`: DVC shows it as test.loss."""
+    """`test/loss: 1` as `test: {loss: 1}`: DVC shows it as test.loss. `test/loss/a` beside it keeps its whole name."""
     found: dict[str, Any] = {}
     for key, value in figures.items():
         *parents, last = key.split("/")
+        if any("/".join(parents[: depth + 1]) in figures for depth in range(len(parents))):
+            parents, last = [], key
         node = found
         for parent in parents:
             node = node.setdefault(parent, {})

@@ -26,6 +26,8 @@ from pipeline.spec import named_object
 if TYPE_CHECKING:
     from pipeline.runs.run import Run
 
+RUNS_OWN = ("epochs", "steps", "training_s", "epoch/number")  # metrics that every run has, whatever it trains
+
 
 @dataclass(frozen=True)
 class Called:
@@ -205,11 +207,15 @@ class Watch:
             )
 
     def metrics(self, tested: Mapping[str, Any]) -> tuple[Metric, ...]:
-        """The last of each, with those of the test. Says which of them are of an earlier epoch than the last one."""
+        """The last of each, with those of the test. Says which of them are of an earlier epoch than the last one.
+
+        A test's metric that has the name of one of the training gets `test_` before it.
+        """
         for epoch in sorted({*self.epoch_of.values()} - {self.epochs}):
             names = ", ".join(name for name, one in self.epoch_of.items() if one == epoch)
             self.run.note(f"{names}: of epoch {epoch}, the last of {self.epochs} that measured it")
-        return tuple(Metric(name, value) for name, value in (self.last | numbers(tested)).items())
+        of_test = {f"test_{name}" if name in self.last else name: value for name, value in numbers(tested).items()}
+        return tuple(Metric(name, value) for name, value in (self.last | of_test).items())
 
 
 def _digest_of(weights: Weights, trained: Collection[str]) -> str:
@@ -219,8 +225,11 @@ def _digest_of(weights: Weights, trained: Collection[str]) -> str:
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Scalars by name, as Python's numbers; of one that has a value for each class, `f1_score/0`, `f1_score/1`, ...
 
-    Raises UserError for a name that no metric can have, and for a value that is not a number.
+    Raises UserError for a name that no metric can have, or the run's own have, and for a value that is not a number.
     """
+    for name in metrics:
+        if name in RUNS_OWN:
+            raise UserError(f"the metric {name}: the run itself has one of this name; log it by another name")
     found = {one: number for name, value in metrics.items() for one, number in _each(str(name), value).items()}
     try:
         return {one.name: one.value for one in (Metric(name, value) for name, value in found.items())}
