@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 import yaml
 from command import message, pipeline
+from hydra import initialize_config_dir
+from test_compose import composer
 
+from pipeline.cli.conf_path import conf_path
 from pipeline.datasets.loading import load_data
 from pipeline.errors import UserError
 from pipeline.experiment import Experiment, load
@@ -19,6 +22,7 @@ from pipeline.ready import ready
 from pipeline.runs import receipt, weights
 from pipeline.runs.journal import Journal
 from pipeline.sweep.history import History
+from pipeline.sweep.plan import compose_cell
 
 
 def composed(folder: Path, *overrides: str) -> dict[str, Any]:
@@ -53,6 +57,27 @@ def test_one_key_of_a_group_leaves_the_rest_of_it_as_saved(tmp_path: Path) -> No
     saved(tmp_path, "precision=fp64")
     experiment, resolved = evaluated(tmp_path, "precision.strict=false")
     assert (experiment.precision.name, experiment.precision.strict, resolved.precision) == ("fp64", False, "fp64")
+
+
+@pytest.mark.parametrize(
+    ("words", "group", "key"),
+    [(["stage=evaluate", "run=latest"], None, "run"), (["model.start=latest"], "model", "start")],
+)
+def test_all_cells_have_the_run_that_was_the_latest_at_first(
+    tmp_path: Path, words: list[str], group: str | None, key: str
+) -> None:
+    """What a cell looks up when it starts, or a search for its next trial, may be a run that has ended since."""
+    first = saved(tmp_path)
+    fixed = [*words, "device=cpu", "tracking=none", f"output_dir={tmp_path / 'runs'}"]
+    found = []
+    with initialize_config_dir(str(conf_path()), version_base="1.3", job_name="pipeline"):
+        made = composer()
+        for number, precision in enumerate(("fp32", "fp64")):
+            cell, impossible = compose_cell(made, number, {"precision": precision}, [*fixed, f"precision={precision}"])
+            assert impossible is None and cell.experiment is not None
+            found += [config[group][key] if group else config[key] for config in (cell.config, cell.experiment.config)]
+            saved(tmp_path)
+    assert [first in Path(text).parts for text in found] == [True] * 4, found
 
 
 def test_a_key_that_the_saved_group_does_not_have_is_refused(tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import RunError, UserError, shown
 from pipeline.runs.json_files import read_json
-from pipeline.runs.lookup import find_run
 from pipeline.runs.records import read_config
-from pipeline.runs.start import CARD
+from pipeline.runs.start import CARD, source_of
 from pipeline.spec import Config
 from pipeline.variables import filled, names_in
 
@@ -47,11 +46,9 @@ def config_of(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str
     """
     reference = filled(config["run"], "run")
     stage = config["stage"]["_target_"].rpartition(".")[2].lower()
-    if not reference:
+    folder = source_of(config)
+    if folder is None:
         raise UserError(f"run=null with stage={stage}: name the saved run, by its id, its folder or latest")
-    folder = find_run(
-        Path(str(filled(config["output_dir"], "output_dir"))), str(reference), holding="artifacts/model/weights.npz"
-    )
     merged = read_config(folder)
     if not merged:
         raise UserError(f"run={reference}: {folder / 'config.yaml'} is missing or damaged")

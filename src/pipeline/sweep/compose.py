@@ -26,6 +26,8 @@ from pipeline.cli.overrides import canonical_device, explained, keys_of
 from pipeline.errors import UserError
 from pipeline.experiment import GROUPS
 from pipeline.kernels.named import with_own
+from pipeline.runs.lookup import find_run
+from pipeline.runs.start import Find
 
 if TYPE_CHECKING:
     from pipeline.sweep.history import Ask
@@ -37,6 +39,7 @@ class Composer:
     """Gives the resolved config of a cell, as plain data, from its overrides.
 
     `ask`: which kind of device a cluster's node gives a cell (history.Ask); None where cells run on this machine.
+    `find`: the run that a name means, looked up once for all cells: one that ends meanwhile is not their `latest`.
     """
 
     def __init__(self, loader: ConfigLoader, master: DictConfig, ask: Ask | None = None) -> None:
@@ -45,6 +48,7 @@ class Composer:
         self.groups = set(loader.list_groups(""))
         self.bases: dict[tuple[str, ...], Base] = {}
         self.known: dict[str, Override] = {}
+        self.find: Find = cache(find_run)
 
     def config(self, overrides: Sequence[str]) -> dict[str, Any]:
         """As Hydra composes it: the choices first, then the values over them. Raises Hydra's errors."""

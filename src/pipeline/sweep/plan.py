@@ -16,9 +16,9 @@ from pipeline.machine.capability import Resolved
 from pipeline.ready import planned, ready
 from pipeline.report.table import in_cells, seconds
 from pipeline.runs.checkpoint import newest_step
-from pipeline.runs.lookup import is_live, silence
+from pipeline.runs.lookup import find_run, is_live, silence
 from pipeline.runs.result import read_result
-from pipeline.runs.start import located
+from pipeline.runs.start import Find, located
 from pipeline.sweep.history import Ask, History, Kind, Past, Where
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def compose_cell(
         raise UserError(f"{explained(error, words)}{_in_cell(number, swept)}") from error
     if config.get("name") is not None and "name" not in swept:  # the sweep's; its cells need different ones
         config = {**config, "name": cell_name(str(config["name"]), swept)}
-    return check(number, swept, config, keys, composer.ask)
+    return check(number, swept, config, keys, composer.ask, composer.find)
 
 
 def cell_name(name: str, swept: Mapping[str, str]) -> str:
@@ -86,16 +86,22 @@ def cell_name(name: str, swept: Mapping[str, str]) -> str:
 
 
 def check(
-    number: int, swept: Mapping[str, str], config: dict[str, Any], keys: list[str], ask: Ask | None = None
+    number: int,
+    swept: Mapping[str, str],
+    config: dict[str, Any],
+    keys: list[str],
+    ask: Ask | None = None,
+    find: Find = find_run,
 ) -> tuple[Cell, str | None]:
     """The cell, and why it cannot run if it cannot. Raises UserError for a mistake, with the cell's name.
 
-    `ask` is given where cells run on the nodes of a cluster: this machine's devices then say nothing.
+    `ask` is given where cells run on the nodes of a cluster: this machine's devices then say nothing. `find` looks up
+    the runs that the config names.
     """
     resolved: Resolved | None = None
     kind: Kind = "cpu"
     try:
-        config = located(config)  # before any cell has become the latest run
+        config = located(config, find)  # before any cell has become the latest run
         if ask is None:
             experiment, resolved = ready(config, keys, tuple(swept))
         else:
