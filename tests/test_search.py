@@ -70,6 +70,7 @@ def test_hyperband_prunes_in_every_backend_and_the_study_goes_on(backend: str, t
     best = max(trial.values[0] for trial in study(tmp_path) if trial.state.name == "COMPLETE")
     assert f"{best:.4f}" in result.stdout
     assert "epochs trained" in result.stderr
+    assert " of 2 trials cut short" in result.stderr
 
 
 @pytest.mark.wide
@@ -207,6 +208,23 @@ def test_small_values_keep_their_digits(tmp_path: Path) -> None:
     found = a_study(tmp_path, {"a": (1.4e-6, {}), "b": (5.2e-6, {})})
     (table,) = search_report.best_trials(found, Search(metric="test/relative_l2", direction="minimize"))
     assert [row[1] for row in table.rows] == ["1.4e-06", "5.2e-06"]
+
+
+def test_pruning_has_saved_what_it_cut_short_in_this_command() -> None:
+    """A trial that stopped early by itself counted as saved, and one whose run there was before as trained."""
+    from optuna import create_study
+    from optuna.trial import TrialState, create_trial
+
+    made = create_study(direction="minimize")
+    complete, pruned = TrialState.COMPLETE, TrialState.PRUNED
+    for state, epochs in ((pruned, 1), (complete, 0), (complete, 2), (pruned, 5), (complete, 20)):
+        values = dict.fromkeys(range(1, epochs + 1), 1.0)
+        value = 1.0 if state == complete else None
+        made.add_trial(create_trial(state=state, value=value, intermediate_values=values))
+    said = search_report.saved_by_pruning(made, 20, {2, 3, 4})
+    assert said == "pruning: 1 of 3 trials cut short (the median after epoch 5); 27 epochs trained, 15 saved (36%)"
+    said = search_report.saved_by_pruning(made, 20, {2})
+    assert said == "pruning: 0 of 1 trials cut short; 2 epochs trained, 0 saved (0%)"
 
 
 def test_runs_that_are_gone_and_trials_of_other_examples_are_noted(tmp_path: Path) -> None:

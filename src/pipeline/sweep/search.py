@@ -68,6 +68,7 @@ class Trials(Source):
         self.failed = 0  # they count in this session, so that it ends; the next one tries other points instead
         self.history = history  # what had run before, and
         self.done: dict[str, Path] = {}  # what has run since, by the hash of its config
+        self.ran: list[int] = []  # the numbers of the trials whose cells ran here
         self.reused: list[Outcome] = []  # trials since the last look whose cell had run before, or cannot run
 
     def next(self) -> Cell | None:
@@ -101,6 +102,7 @@ class Trials(Source):
         from optuna.trial import TrialState
 
         trial = self.open.pop(outcome.cell.number)
+        self.ran.append(trial.number)
         if outcome.state == "FINISHED" and outcome.run is not None and outcome.cell.experiment is not None:
             self.done[outcome.cell.experiment.config_sha256()] = outcome.run
             self._tell(trial, outcome.run, outcome.cell.experiment)
@@ -306,8 +308,8 @@ def _go_on(
     search_report.show(results(), study, search)
     for note in search_report.notes(study, search, Path(first.settings.output_dir).absolute()):
         say(console, note)
-    if search.pruner != "none":
-        say(console, search_report.saved_by_pruning(study, epochs_of(first, search)))
+    if search.pruner != "none" and trials.ran:
+        say(console, search_report.saved_by_pruning(study, epochs_of(first, search), trials.ran))
     return 1 if any(not outcome.done for outcome in outcomes) else 0
 
 

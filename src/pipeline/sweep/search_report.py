@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,17 +80,21 @@ def best(study: Study, search: Search) -> tuple[Metric, ...]:
     return tuple(found)
 
 
-def saved_by_pruning(study: Study, epochs: int) -> str:
-    """How many epochs were trained, and how many would have been without pruning."""
+def saved_by_pruning(study: Study, epochs: int, ran: Collection[int]) -> str:
+    """How many epochs were trained, and how many pruning left out, of the trials that `ran` in this command.
+
+    `epochs` is the most that a trial has: one that stopped early by itself saved nothing by pruning.
+    """
     from optuna.trial import TrialState
 
     ended = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
-    trained = sum(max(trial.intermediate_values, default=epochs) for trial in ended)
-    pruned = [max(trial.intermediate_values, default=0) for trial in ended if trial.state == TrialState.PRUNED]
-    whole = epochs * len(ended)
-    text = f"pruning: {len(pruned)} of {len(ended)} trials cut short"
+    last = {one.number: max(one.intermediate_values, default=0) for one in ended if one.number in ran}
+    pruned = [last[one.number] for one in ended if one.number in ran and one.state == TrialState.PRUNED]
+    text = f"pruning: {len(pruned)} of {len(last)} trials cut short"
     text += f" (the median after epoch {statistics.median(pruned):g})" if pruned else ""
-    return f"{text}; {trained} of {whole} epochs trained ({1 - trained / whole:.0%} saved)" if whole else text
+    trained, saved = sum(last.values()), sum(epochs - epoch for epoch in pruned)
+    whole = trained + saved
+    return f"{text}; {trained} epochs trained, {saved} saved ({saved / whole:.0%})" if whole else text
 
 
 def draw(path: Path, study: Study, search: Search) -> None:
