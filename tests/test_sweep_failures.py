@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -13,9 +14,15 @@ from typing import Any
 import psutil
 import pytest
 from command import COMMAND, done, environment, pipeline, refused, runs, status
+from in_backend import experiment, on_cpu
+from rich.console import Console
 from test_sweep import QUIET, grids, table, trained
 
 from pipeline.runs.records import read_config, read_metrics
+from pipeline.sweep.plan import Cell, Decision
+from pipeline.sweep.schedule import Listed
+from pipeline.sweep.session import Session
+from pipeline.sweep.workers import Workers
 
 # A model that does what a bad day does, by its number: 15 are fine, 5 are not, each in its own way.
 PLANTED = """
@@ -83,6 +90,18 @@ def test_five_bad_cells_of_twenty_cost_no_other(tmp_path: Path) -> None:
     retried = pipeline(tmp_path, *words, *QUIET, "sweep.retry=failed", "sweep.dry_run=true", **environ)
     assert "20 cells: 5 to run, 15 finished before" in retried.stdout
     assert "to run: model=n3: failed before: model: its builder fails: KeyError: 'planted'" in retried.stdout
+
+
+def test_a_grid_of_which_a_cell_failed_before_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its exit status is 1; its status said FINISHED."""
+    monkeypatch.chdir(tmp_path)
+    asked = experiment("torch")
+    cell = Cell(0, {}, dict(asked.config), [], asked, on_cpu(asked))
+    session = Session("grid", asked, {}, Console(file=io.StringIO()))
+    decisions = [Decision(cell, "failed", "it broke"), Decision(cell, "done", "finished"), Decision(cell, "run", "new")]
+    session.run(Listed([]), Workers, decisions, 1, lambda *_: None)
+    (grid,) = runs(tmp_path)
+    assert (status(grid).state, status(grid).error) == ("FAILED", "1 cell failed")
 
 
 @pytest.mark.wide

@@ -15,6 +15,7 @@ from pipeline.cli.streams import say
 from pipeline.errors import Stopped
 from pipeline.experiment import Experiment
 from pipeline.experiment.settings import Sweep
+from pipeline.report.table import in_cells
 from pipeline.runs.journal import Journal
 from pipeline.runs.result import read_result
 from pipeline.runs.run import Run
@@ -49,7 +50,7 @@ class Session:
         *,
         resumes: bool = True,
     ) -> list[Outcome]:
-        """Run the cells of `source`: see `run_below`."""
+        """Run the cells of `source`: see `run_below`. A cell that failed before counts too, as in the exit status."""
         run = Run(self.journal, self.console)
         try:
             outcomes, given_up = run_below(run, self.settings, source, make, decisions, total, keep, resumes=resumes)
@@ -61,8 +62,8 @@ class Session:
             raise
         if given_up:
             say(self.console, f"gave up: {given_up}")
-        failed = sum(not outcome.done for outcome in outcomes)
-        self.journal.finish(*(("FAILED", given_up or f"{failed} cells failed") if failed else ("FINISHED", None)))
+        failed = sum(not outcome.done for outcome in outcomes) + sum(one.verdict == "failed" for one in decisions)
+        self.journal.finish(*(("FAILED", given_up or f"{in_cells(failed)} failed") if failed else ("FINISHED", None)))
         say(self.console, f"folder {os.path.relpath(self.journal.folder)}")
         if self.tracker is not None:
             say(self.console, f"MLflow: {self.tracker.close(self.tracking.wait, partial(say, self.console))}")
