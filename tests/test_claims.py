@@ -17,7 +17,10 @@ from in_backend import experiment, on_cpu
 from test_sweep import QUIET, grids, table, trained
 from test_sweep_failures import _python_path, begin, wait_until
 
-from pipeline.runs.records import Status, read_config
+from pipeline.runs.journal import Journal
+from pipeline.runs.json_files import read_json, write_json
+from pipeline.runs.receipt import before
+from pipeline.runs.records import State, Status, read_config
 from pipeline.sweep.claims import NAME, Claims, Shared
 from pipeline.sweep.history import History, Past
 from pipeline.sweep.plan import Cell
@@ -92,6 +95,36 @@ def test_the_claim_of_a_cell_that_has_a_result_is_given_back(tmp_path: Path) -> 
     assert (taken.state, taken.reason) == ("FINISHED", "run by another command as run")
     with holder(tmp_path, asked.config_sha256()) as (_, said):
         assert said == "True"
+
+
+@pytest.mark.parametrize(("state", "taken"), [("KILLED", []), ("FINISHED", ["FINISHED"]), ("FAILED", ["FAILED"])])
+def test_a_killed_run_that_another_command_has_gone_on_with_is_used(
+    tmp_path: Path, state: State, taken: list[str]
+) -> None:
+    """It had ended when the grid was planned, and was trained a second time."""
+    asked = experiment("torch")
+    cell = Cell(1, {}, dict(asked.config), [], asked, on_cpu(asked))
+    journal = Journal.begin(tmp_path, "cell", asked.config)
+    write_json(journal.folder / "receipt.json", before(asked, on_cpu(asked)))
+    journal.finish("KILLED", "stopped by SIGINT")
+    shared = Shared([cell], History(tmp_path), Claims(tmp_path), print)
+    status = read_json(journal.folder / "status.json")
+    write_json(journal.folder / "status.json", {**status, "state": state, "ended": status["ended"] + 1})
+    assert shared.next() is (None if taken else cell)
+    assert [outcome.state for outcome in shared.taken()] == taken
+
+
+def test_a_run_that_went_on_where_something_differed_is_not_used(tmp_path: Path) -> None:
+    asked = experiment("torch")
+    cell = Cell(1, {}, dict(asked.config), [], asked, on_cpu(asked))
+    journal = Journal.begin(tmp_path, "cell", asked.config)
+    write_json(journal.folder / "receipt.json", before(asked, on_cpu(asked)))
+    journal.finish("KILLED", "stopped by SIGINT")
+    shared = Shared([cell], History(tmp_path), Claims(tmp_path), print)
+    resumed = {"resumed": [{"differences": ["numpy 1, now 2"]}]}
+    write_json(journal.folder / "receipt.json", {**before(asked, on_cpu(asked)), **resumed})
+    write_json(journal.folder / "status.json", {**read_json(journal.folder / "status.json"), "state": "FINISHED"})
+    assert shared.next() is cell
 
 
 def test_every_user_of_the_folder_can_claim(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ class Shared(Source):
 
     def __init__(self, cells: Sequence[Cell], history: History, claims: Claims, say: Callable[[str], None]) -> None:
         self.history, self.claims, self.say = history, claims, say
-        self.before = set(history.ended)
+        self.before = dict(history.ended)
         self.fresh, self.theirs = deque(cells), deque[Cell]()
         self.outcomes: list[Outcome] = []
         self.try_again, self.waited_for = 0.0, 0
@@ -117,10 +117,11 @@ class Shared(Source):
         return None
 
     def _since_planned(self, cell: Cell) -> list[Past]:
-        """Runs of the same experiment, the newest first, that had not ended when this grid was planned."""
+        """Runs of the same experiment, the newest first, that are not as they were when this grid was planned: one that
+        was killed may have gone on."""
         assert cell.experiment is not None
         past = self.history.of(cell.experiment, cell.where)
-        return [run for run in past if not run.differs and run.folder.name not in self.before]
+        return [run for run in past if not run.differs and self.before.get(run.folder.name) != run.status.state]
 
 
 def _open(path: Path) -> int:

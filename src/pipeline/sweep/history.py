@@ -22,8 +22,8 @@ from pipeline.runs.hardware import device_differences
 from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import reap_these
 from pipeline.runs.receipt import hardware, profiler, software
-from pipeline.runs.records import Status, read_status
-from pipeline.runs.resume import CODE, said_of_code
+from pipeline.runs.records import State, Status, read_status
+from pipeline.runs.resume import CODE, DEAD, said_of_code
 from pipeline.runs.saved import card_sha256, saved_card
 
 Kind = Literal["cpu", "gpu"]  # of a device on a node that is not known yet
@@ -46,16 +46,17 @@ class History:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.receipts: defaultdict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)  # by hash, then by run
-        self.ended: set[str] = set()  # runs that will not change
+        self.ended: dict[str, State] = {}  # how each run that has ended did when it was last looked at
         self.data: defaultdict[str, dict[int, str | None]] = defaultdict(dict)  # by dataset, then by seed
         self.weights: dict[tuple[str, int, int, int], str] = {}  # by file, inode, size and time of change
         self.environment = environment()
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the runs that are new, or had not ended before. One that died without a word is KILLED, not running."""
+        """Read the runs that are new, or may have gone on. One that died without a word is KILLED, not running."""
+        final = {name for name, state in self.ended.items() if state not in DEAD}
         try:
-            names = {path.name for path in self.root.iterdir()} - self.ended
+            names = {path.name for path in self.root.iterdir()} - final
         except OSError:
             return
         folders = [self.root / name for name in sorted(names)]  # ids begin with the time: the oldest first
@@ -68,7 +69,7 @@ class History:
             if receipt.get("config_sha256"):
                 self.receipts[receipt["config_sha256"]][folder.name] = receipt
             if status.state != "RUNNING":
-                self.ended.add(folder.name)
+                self.ended[folder.name] = status.state
 
     def of(self, experiment: Experiment, where: Where) -> list[Past]:
         """Every run of the same config, the newest first."""
