@@ -402,6 +402,21 @@ def test_csv_has_every_metric_and_the_reason_of_an_end(folder: Path) -> None:
     assert [row["test/loss"] for row in rows] == ["", "0.1", "NaN", "0.3"]
 
 
+def test_columns_of_a_csv_have_different_heads(tmp_path: Path) -> None:
+    """A metric called `error` stood where the reason of an end does."""
+    journal = Journal.begin(tmp_path / "runs", "a", CONFIG)
+    metrics = (Metric("error", 0.5), Metric("seconds", 0.25), Metric("id", 3.0))
+    journal.write_result(Result(metrics=metrics, title="a"))
+    journal.finish("FAILED", "it broke")
+    for columns in ("seed", "seed,seconds"):
+        shown = pipeline(tmp_path, "stage=runs", "stage.format=csv", f"stage.columns=[{columns}]")
+        heads, row = csv.reader(shown.stdout.splitlines())
+        assert len(set(heads)) == len(heads)
+        read = dict(zip(heads, row, strict=True))
+        assert (read["id"], read["error"], read["seed"]) == (journal.id, "it broke", "0")
+        assert (read["metric/error"], read["metric/seconds"], read["metric/id"]) == ("0.5", "0.25", "3.0")
+
+
 def test_a_run_whose_process_is_gone_is_listed_as_killed(tmp_path: Path) -> None:
     begin = (
         "from pathlib import Path; from pipeline.runs.journal import Journal; import os; "

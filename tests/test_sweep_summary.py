@@ -295,6 +295,24 @@ def test_what_the_machine_took_is_known_by_its_kind(tmp_path: Path) -> None:
         assert next(csv.reader(file))[-3:] == ["test/loss", "speed", "peak"]
 
 
+def test_columns_of_the_file_of_a_grid_have_different_heads(tmp_path: Path) -> None:
+    """A metric called `run` had the head of the cell's run, and was read in its place."""
+    found = [entry(0, {"run": "a", "seed": "7"}, {"run": 1.0, "seconds": 2.0, "seed": 3.0, "metric/run": 4.0})]
+    write_csv(tmp_path / "grid.csv", [replace(found[0], run=Path("runs/cell-0"), seconds=5.0)])
+    with (tmp_path / "grid.csv").open() as file:
+        heads, row = csv.reader(file)
+    assert len(set(heads)) == len(heads)
+    read = dict(zip(heads, row, strict=True))
+    assert (read["run"], read["seconds"], read["seed"]) == ("cell-0", "5.000", "7")
+    assert (read["setting/run"], read["metric/run"], read["metric/seconds"], read["metric/seed"]) == (
+        "a",
+        "1.0",
+        "2.0",
+        "3.0",
+    )
+    assert read["metric/metric/run"] == "4.0"
+
+
 def own(*, more: Direction = "none") -> list[Entry]:
     """Cells of a module whose metrics declare nothing; `more`: what one of them declares all the same."""
     found = []

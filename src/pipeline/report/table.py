@@ -196,6 +196,20 @@ def seconds(number: float) -> str:
     return f"{minutes} min {rest} s"
 
 
+def file_heads(own: Sequence[str], others: Sequence[tuple[str, str]]) -> list[str]:
+    """The heads in a file of the columns beside its `own`, given by name and kind (`setting` or `metric`).
+
+    A head is the name, with the kind before it where another column has that name (`metric/error`).
+    """
+    taken = list(own)
+    for name, kind in others:
+        head = name
+        while head in taken:
+            head = f"{kind}/{head}"
+        taken.append(head)
+    return taken[len(own) :]
+
+
 def in_cells(number: int) -> str:
     """`1 cell`, `1,000 cells`."""
     return f"{number:,} cell{'s' * (number != 1)}"

@@ -16,7 +16,7 @@ from typing import get_args
 from rich.console import Console
 
 from pipeline.experiment.settings import Sweep
-from pipeline.report.table import figure_of, in_cells, median_and_range, seconds, show_table
+from pipeline.report.table import figure_of, file_heads, in_cells, median_and_range, seconds, show_table
 from pipeline.runs import listing
 from pipeline.runs.better import ENDS, better_of
 from pipeline.runs.judged_on import GIVEN_OTHERWISE, examples_of, says_which
@@ -36,6 +36,7 @@ BETTER = "sweep.direction=maximize or sweep.direction=minimize"
 # many are trained on; of the share that holds the judging examples out, a number says which these are, too.
 DATA = (*listing.DATA, "dataset.train", "dataset.test")
 NUMBER = re.compile(r"[\d.e+-]+")
+END = ("state", "reason", "run", "seconds")  # columns of the file: how a cell ended
 REPEATS = "seed"  # cells that differ in it alone are repetitions: shown as a median and a range
 
 
@@ -307,13 +308,17 @@ def _text(pivot: Pivot, row: tuple[str, ...], column: str, name: str | None = No
 
 
 def write_csv(path: Path, found: Sequence[Entry]) -> None:
-    """A row for each cell: what was swept, how it ended, every metric, those of a kind together."""
+    """A row for each cell: what was swept, how it ended, every metric, those of a kind together.
+
+    A swept key or a metric that has the name of another column has its kind before it.
+    """
     keys = list(dict.fromkeys(key for entry in found for key in entry.cell.swept))
     declared = {name: metric for entry in found for name, metric in entry.metrics.items()}
     names = sorted(declared, key=lambda name: get_args(Kind).index(declared[name].kind))
+    named = file_heads(("cell", *END), [*((key, "setting") for key in keys), *((name, "metric") for name in names)])
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["cell", *keys, "state", "reason", "run", "seconds", *names])
+        writer.writerow(["cell", *named[: len(keys)], *END, *named[len(keys) :]])
         for entry in found:
             swept = [entry.cell.swept.get(key, "") for key in keys]
             took = "" if entry.seconds is None else f"{entry.seconds:.3f}"

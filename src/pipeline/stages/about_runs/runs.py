@@ -19,7 +19,7 @@ from pipeline.cli.terminal import messages, results
 from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError, bad_choice
 from pipeline.experiment.settings import Settings, Sought, Text
-from pipeline.report.table import figure, least_width, show_table
+from pipeline.report.table import figure, file_heads, least_width, show_table
 from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.choices import text_of as setting_text
 from pipeline.runs.json_files import plain
@@ -43,6 +43,7 @@ from pipeline.spec import Config, spec
 
 FORMATS = ("table", "json", "csv")
 STATES = tuple(state.lower() for state in get_args(State))
+HEAD = ("id", "state", "started", "ended", "seconds", "error", "folder")  # what is known of every run
 IN_A_TABLE = 30  # rows of a table where no limit is set
 
 
@@ -173,11 +174,12 @@ def _as_json(runs: Sequence[Listed], columns: Sequence[str]) -> str:
 
 
 def _as_csv(runs: Sequence[Listed], columns: Sequence[str]) -> str:
-    metrics = dict.fromkeys(name for run in runs for name in run.metrics if name not in columns)
-    names = [*columns, *metrics]
+    metrics = dict.fromkeys(name for run in runs for name in run.metrics)
+    names = [*columns, *(name for name in metrics if name not in columns)]
+    named = file_heads(HEAD, [(name, "metric" if name in metrics else "setting") for name in names])
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["id", "state", "started", "ended", "seconds", "error", "folder", *names])
+    writer.writerow([*HEAD, *named])
     for run in runs:
         values = [plain(run.value(name)) if run.has(name) else None for name in names]
         writer.writerow([*_head(run).values(), *values])
@@ -185,7 +187,7 @@ def _as_csv(runs: Sequence[Listed], columns: Sequence[str]) -> str:
 
 
 def _head(run: Listed) -> dict[str, Any]:
-    """What is known of every run. Times are UTC by ISO 8601, `seconds` is how long it took."""
+    """What is known of every run, by the names of HEAD. Times are UTC by ISO 8601, `seconds` is how long it took."""
     status = run.status
     return {
         "id": run.id,
