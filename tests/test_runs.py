@@ -505,6 +505,18 @@ def test_a_group_is_named_by_its_choice(tmp_path: Path) -> None:
     assert {run.value("device") for run in runs} == {"cpu", "auto"}
 
 
+def test_a_class_of_the_users_is_named_whole(tmp_path: Path) -> None:
+    """Two modules may each have a Net. The name of a choice in the user's own folder is not kept."""
+    for at, module in enumerate(("lab.a", "lab.b")):
+        a_run(tmp_path, 0.5 + 0.1 * at, model={"_target_": f"{module}.Net"})
+    runs = listing.listed(tmp_path)
+    assert {run.value("model") for run in runs} == {"lab.a.Net", "lab.b.Net"}
+    assert [run.value("model") for run in listing.matching(runs, ["model=lab.b.Net"])] == ["lab.b.Net"]
+    for wanted in ("net", "Net"):
+        (said,) = listing.misspelt(runs, [f"model={wanted}"])
+        assert said.endswith("model of these runs: lab.a.Net, lab.b.Net"), said
+
+
 @pytest.mark.parametrize(
     ("condition", "use"),
     [

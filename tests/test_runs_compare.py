@@ -229,6 +229,16 @@ def test_seeds_are_taken_together_by_config_and_code(tmp_path: Path) -> None:
     assert by_seed([account_of(run) for run in runs]) == [[0, 1], [2], [3], [4]]
 
 
+def test_seeds_are_not_taken_together_across_classes_of_one_name(tmp_path: Path) -> None:
+    runs = []
+    for seed, module in enumerate(("lab.a", "lab.a", "lab.b", "lab.b")):
+        journal = Journal.begin(tmp_path, "own", {"seed": seed, "model": {"_target_": f"{module}.Net"}})
+        journal.write_receipt(RECEIPT)
+        runs.append(account_of(journal.folder))
+    assert by_seed(runs) == [[0, 1], [2, 3]]
+    assert differing(runs, "config")["model"] == ["lab.a.Net", "lab.a.Net", "lab.b.Net", "lab.b.Net"]
+
+
 def test_seeds_are_not_taken_together_across_software_environments_and_machines(tmp_path: Path) -> None:
     others: list[dict[str, Any]] = [
         {"versions": {"python": "3.11.7", "torch": "2.14.0"}},

@@ -33,6 +33,7 @@ from pipeline.tracking.follow import lock, send
 from pipeline.tracking.forget import forget
 from pipeline.tracking.names import legal_name
 from pipeline.tracking.share import share
+from pipeline.tracking.store import flatten
 from pipeline.tracking.tracker import Mlflow, Off, Tracker, start
 
 SOURCE = str(Path(journals.__file__).parents[2])
@@ -866,3 +867,9 @@ def test_imports_that_get_no_core_get_some(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(follow, "_open_feed", lambda _: None)
     follow._open_patiently(tmp_path)
     assert given == [10, 19, 19]
+
+
+def test_a_class_of_the_users_is_a_param_with_its_module() -> None:
+    """Two modules may each have a Net; a class of this package is named alone."""
+    config = {"model": {"_target_": "lab.a.Net", "width": 8}, "loss": {"_target_": "pipeline.losses.hinge.Hinge"}}
+    assert flatten(config) == {"model": "lab.a.Net", "model.width": "8", "loss": "Hinge"}

@@ -176,13 +176,14 @@ def flat_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def choice_of(target: str) -> str:
-    """A `_target_` as its choice is called (see spec.choice), without importing it."""
+    """A `_target_` as its choice is called (see spec.choice), without importing it.
+
+    A class of the user's keeps its module, since two modules may have classes of one name: `lab.a.Net`.
+    """
     module, _, name = target.rpartition(".")
-    several = module in (
-        "pipeline.backends",
-        "pipeline.experiment",
-        "pipeline.experiment.settings",
-    ) or not module.startswith("pipeline.")
+    if not module.startswith("pipeline."):
+        return target
+    several = module in ("pipeline.backends", "pipeline.experiment", "pipeline.experiment.settings")
     return name.lower() if several else module.removesuffix(".stage").rpartition(".")[2]
 
 
@@ -283,11 +284,16 @@ def _misspelt(condition: str, runs: Sequence[Listed]) -> str | None:
     if sign not in ("=", "==") or is_number(wanted) or wanted in known or any(_same(one, wanted) for one in values):
         return None
     texts = sorted({value for value in values if isinstance(value, str)})
-    near = nearest(wanted, texts)
+    near = nearest(wanted, texts) or next((one for one in texts if _is_class(one, wanted)), None)
     if near is None:
         return None
     there = cut(", ".join(texts), 300)
     return f"stage.where={condition}: no run has that (did you mean {near}?); {key} of these runs: {there}"
+
+
+def _is_class(text: str, name: str) -> bool:
+    """Whether a text is a class of the user's (`lab.a.Net`) with this name, in whatever case."""
+    return text.lower().endswith(f".{name.lower()}")
 
 
 def seconds_of(age: str, key: str) -> float:

@@ -198,12 +198,15 @@ def open_store(uri: str, experiment: str) -> tuple[MlflowClient, str]:
 
 
 def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested mappings as `a.b: text`. A `_target_` gives its class name to the node that it stands in: `model: Mlp`."""
+    """Nested mappings as `a.b: text`. A `_target_` gives its class name to the node that it stands in: `model: Mlp`.
+
+    Of the user's classes with the module, since two modules may have classes of one name: `model: lab.a.Net`.
+    """
     found: dict[str, str] = {}
     for key, item in value.items():
         if key == "_target_":
             if prefix:
-                found[prefix] = str(item).rpartition(".")[2]
+                found[prefix] = str(item).rpartition(".")[2] if str(item).startswith("pipeline.") else str(item)
         elif isinstance(item, Mapping) and item:
             found.update(flatten(item, f"{prefix}.{key}" if prefix else str(key)))
         else:
