@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from command import DIGITS, done, pipeline, refused, runs
 from rich.console import Console
-from test_runs_compare import a_run, words
+from test_runs_compare import ELSEWHERE, a_run, words
 
 from pipeline.runs.differences import account_of
 from pipeline.runs.json_files import read_json
@@ -60,6 +60,7 @@ def test_an_evaluation_is_repeated_on_the_run_that_it_was_of(trained: Path) -> N
         (0.5, {"weights_sha256": "9" * 64}, False, "again: not the same; nothing that is recorded differs."),
         (0.625, {"code_sha256": "0" * 64}, False, "again: not the same; differences in code. The same: config, data"),
         (0.5, {"config_sha256": "0" * 64}, True, "to the bit, though config differs."),
+        (0.625, ELSEWHERE, False, "again: not the same; differences in resumption. The same: config, code, data, soft"),
     ],
 )
 def test_what_is_said_of_the_second_run(

@@ -249,6 +249,31 @@ def test_seeds_are_not_taken_together_across_software_environments_and_machines(
     assert by_seed([account_of(run) for run in runs]) == [[0], [1], [2], [3]]
 
 
+ELSEWHERE: dict[str, Any] = {
+    "resumed": [
+        {"step": 40, "differences": []},
+        {"step": 80, "differences": ["code", "torch 2.12.0, now 2.13.0"]},
+    ]
+}
+
+
+def test_what_a_run_went_on_with_is_a_difference(tmp_path: Path) -> None:
+    """With training.checkpoint.strict=false a run goes on by other code or software, which its last process hides."""
+    root = tmp_path / "runs"
+    text = compared(a_run(root, 0.5), a_run(root, 0.6, **ELSEWHERE))
+    assert ["from", "step", "80", "-", "['code',", "'torch", "2.12.0,", "now", "2.13.0']"] in words(text), text
+    assert "step 40" not in text and "Nothing that is recorded differs" not in text
+    assert "The same: config, code, data, software, machine." in " ".join(text.split())
+
+
+def test_seeds_are_not_taken_together_with_what_went_on_otherwise(tmp_path: Path) -> None:
+    """Nor two of these: "code" may be two different edits."""
+    exact = [{"step": 40, "differences": []}]
+    runs = [a_run(tmp_path, 0.5, seed=0), a_run(tmp_path, 0.5, seed=1, resumed=exact)]
+    runs += [a_run(tmp_path, 0.5, seed=seed, **ELSEWHERE) for seed in (2, 3)]
+    assert by_seed([account_of(run) for run in runs]) == [[0, 1], [2], [3]]
+
+
 def test_what_a_run_is_called_and_how_it_is_followed_is_no_difference(tmp_path: Path) -> None:
     one, other = a_run(tmp_path, 0.5), a_run(tmp_path, 0.5)
     (other / "config.yaml").write_text(

@@ -1,9 +1,9 @@
-"""What differs between saved runs: by section (config, code, data, software, machine) and key, and in their metrics."""
+"""What differs between saved runs: by section (SECTIONS) and key, and in their metrics."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from pipeline.runs.listing import flat_config
 from pipeline.runs.records import read_config
 from pipeline.runs.result import Metric, metrics_of, read_result
 
-SECTIONS = ("config", "code", "data", "software", "machine")
+RESUMPTION = "resumption"  # with what a run went on that differed from its beginning; empty of most runs
+SECTIONS = ("config", "code", "data", "software", "machine", RESUMPTION)
 # What a run is called and where things lie decide nothing.
 NOT_COMPARED = ("name", "resume", "output_dir", "tracking", "sweep")
 FILLED = "config_sha256"  # differs alone where a variable that the config names has another value
@@ -59,10 +60,20 @@ def account_of(folder: Path) -> Account:
         "data": {key: value for key, value in receipt.items() if key in ("data_sha256", "task", "source_run")},
         "software": {**(receipt.get("versions") or {}), **(receipt.get("environment") or {})},
         "machine": _flat(machine),
+        RESUMPTION: _gone_on_with(receipt.get("resumed") or ()),
     }
     missing = {"config.yaml": config, "receipt.json": receipt, "result.json": read_result(folder)}
     without = tuple(name for name, found in missing.items() if not found)
     return Account(folder, sections, receipt.get("weights_sha256"), metrics_of(folder), without, modules)
+
+
+def _gone_on_with(resumed: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """What differed at each step from which the run went on, with training.checkpoint.strict=false."""
+    found: dict[str, list[str]] = {}
+    for one in resumed:
+        if one.get("differences"):
+            found.setdefault(f"from step {one.get('step')}", []).extend(one["differences"])
+    return found
 
 
 def differing(accounts: Sequence[Account], section: str) -> dict[str, list[Any]]:
@@ -76,6 +87,11 @@ def differing(accounts: Sequence[Account], section: str) -> dict[str, list[Any]]
     if section == "code" and CODE in found:
         found |= _differing_modules(accounts)
     return found
+
+
+def the_same(accounts: Sequence[Account], found: Collection[str]) -> list[str]:
+    """The sections that are not `found` to differ, without those in which no run has anything."""
+    return [name for name in SECTIONS if name not in found and any(account.sections[name] for account in accounts)]
 
 
 def edited(accounts: Sequence[Account]) -> list[str] | None:
@@ -113,11 +129,16 @@ def differing_metrics(accounts: Sequence[Account], *, of_machine: bool) -> dict[
 
 
 def by_seed(accounts: Sequence[Account]) -> list[list[int]]:
-    """The places of the runs in `accounts`, those together that differ in their seed alone."""
+    """The places of the runs in `accounts`, those together that differ in their seed alone.
+
+    A run that went on with something else is alone: what its receipt says of that does not tell two edits apart.
+    """
     groups: list[list[int]] = []
     for place, account in enumerate(accounts):
         for group in groups:
             first = accounts[group[0]]
+            if first.sections[RESUMPTION] or account.sections[RESUMPTION]:
+                continue
             if _but_seed(first) == _but_seed(account) and not _seeds_repeat([*group, place], accounts):
                 group.append(place)
                 break

@@ -28,6 +28,7 @@ from pipeline.runs.differences import (
     differing,
     differing_metrics,
     edited,
+    the_same,
 )
 from pipeline.runs.judged_on import GIVEN_OTHERWISE, SPLITS, examples_of, says_which
 from pipeline.runs.listing import WHICH, is_of_loss
@@ -108,7 +109,7 @@ def print_differences(console: Console, accounts: Sequence[Account], names: Sequ
 def conclusion(accounts: Sequence[Account], sections: Sequence[str]) -> list[str]:
     """What the differences mean, in a sentence or two."""
     lines = [f"{one.folder.name}: has no {', '.join(one.missing)}; not compared" for one in accounts if one.missing]
-    same = [section for section in SECTIONS if section not in sections]
+    same = the_same(accounts, sections)
     if same and sections:
         lines.append(f"The same: {', '.join(same)}.")
     metrics, times = (differing_metrics(accounts, of_machine=which) for which in (False, True))

@@ -15,7 +15,7 @@ from pipeline.experiment.settings import Settings
 from pipeline.machine.launched import refuse_launched
 from pipeline.report.table import show_table
 from pipeline.runs.choices import changes
-from pipeline.runs.differences import SECTIONS, Account, account_of, differing_metrics
+from pipeline.runs.differences import Account, account_of, differing_metrics, the_same
 from pipeline.runs.lookup import find_run
 from pipeline.runs.records import read_config, read_status
 from pipeline.runs.result import Table, read_result
@@ -85,7 +85,7 @@ def _report(console: Console, then: Account, now: Account) -> bool:
     found = print_differences(console, accounts, BOTH)
     if found or not same:
         console.print()
-    equal = [section for section in SECTIONS if section not in found]
+    equal = the_same(accounts, found)
     console.print(
         f"{_verdict(then, same, found)} The same: {', '.join(equal) or 'nothing'}.", highlight=False, markup=False
     )
