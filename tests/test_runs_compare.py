@@ -289,6 +289,33 @@ def test_a_run_without_a_receipt_is_compared_by_what_it_has(tmp_path: Path) -> N
     assert f"{other.name}: has no receipt.json; not compared" in " ".join(compared(one, other).split())
 
 
+def test_nothing_is_concluded_where_no_run_has_a_receipt(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / "runs", 0.5), a_run(tmp_path / "runs", 0.7)]
+    for run in runs:
+        (run / "receipt.json").unlink()
+    text = " ".join(compared(*runs).split())
+    assert text.endswith(f"{runs[1].name}: has no receipt.json; not compared The same: config."), text
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ([], ""),
+        ([0.5], ""),
+        ([0.6], "Nothing that is recorded differs, except for what came out: test/accuracy. The computation"),
+    ],
+)
+@pytest.mark.parametrize("content", [None, "{"])
+def test_nothing_is_concluded_from_a_result_that_is_lost(
+    tmp_path: Path, others: list[float], said: str, content: str | None
+) -> None:
+    runs = [a_run(tmp_path / "runs", value) for value in (0.5, *others, 0.7)]
+    (runs[-1] / "result.json").unlink() if content is None else (runs[-1] / "result.json").write_text(content)
+    last = " ".join(compared(*runs).split()).partition(f"{runs[-1].name}: has no result.json; not compared ")[2]
+    assert last.startswith(f"The same: config, code, data, software, machine. {said}".strip()), last
+    assert ("Nothing" in last) is bool(said)
+
+
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     run = a_run(tmp_path / "runs", 0.5)
     assert "stage.runs: name two runs or more" in refused(tmp_path, "stage=compare")

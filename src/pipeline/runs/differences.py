@@ -91,7 +91,10 @@ def differing(accounts: Sequence[Account], section: str) -> dict[str, list[Any]]
 
 def the_same(accounts: Sequence[Account], found: Collection[str]) -> list[str]:
     """The sections that are not `found` to differ, without those in which no run has anything."""
-    return [name for name in SECTIONS if name not in found and any(account.sections[name] for account in accounts)]
+    held = {
+        name for one in accounts for name, values in one.sections.items() if any(v is not None for v in values.values())
+    }
+    return [name for name in SECTIONS if name in held and name not in found]
 
 
 def edited(accounts: Sequence[Account]) -> list[str] | None:

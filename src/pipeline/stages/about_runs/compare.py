@@ -107,13 +107,14 @@ def print_differences(console: Console, accounts: Sequence[Account], names: Sequ
 
 
 def conclusion(accounts: Sequence[Account], sections: Sequence[str]) -> list[str]:
-    """What the differences mean, in a sentence or two."""
+    """What the differences mean, in a sentence or two. Of runs that lack a file nothing is said of what came out."""
     lines = [f"{one.folder.name}: has no {', '.join(one.missing)}; not compared" for one in accounts if one.missing]
     same = the_same(accounts, sections)
-    if same and sections:
+    whole = [one for one in accounts if not one.missing]
+    if same and (sections or len(whole) < len(accounts)):
         lines.append(f"The same: {', '.join(same)}.")
-    metrics, times = (differing_metrics(accounts, of_machine=which) for which in (False, True))
-    weights = {account.weights for account in accounts}
+    metrics, times = (differing_metrics(whole, of_machine=which) for which in (False, True))
+    weights = {account.weights for account in whole}
     code = differing(accounts, "code")
     if "only here" in code and edited(accounts) == [] and not any(key.startswith(BESIDE) for key in code):
         lines.append("No module was edited: they are other modules, those of other choices.")
@@ -125,6 +126,8 @@ def conclusion(accounts: Sequence[Account], sections: Sequence[str]) -> list[str
             f"Nothing that is recorded differs, except for what came out: {what}. The computation is not repeatable to "
             "the bit, or something has changed that no receipt holds."
         )
+    elif len(whole) < len(accounts):
+        return lines
     elif times:
         lines.append("Nothing that is recorded differs, and the results are the same; only times and memory differ.")
     else:
