@@ -95,6 +95,9 @@ def test_runs_are_listed_newest_first_and_filtered_by_what_they_are(folder: Path
         (["model.units=[128,64]", "test/loss<0.2"], [0.7]),
         (["stage=train", "backend=Torch", "validation/accuracy>0.85"], [0.9]),
         (["test/loss<9"], [0.7, 0.9]),  # a NaN is in no bounds
+        (["test/loss=nan"], [0.8]),
+        (["test/loss!=NaN"], [0.7, 0.9]),
+        (["gpus=nan"], []),
         (["seed=0.0", "test/accuracy!=0.70"], [0.9]),
     ],
 )

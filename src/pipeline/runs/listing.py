@@ -330,11 +330,15 @@ def _agrees(value: Any, sign: str, wanted: str) -> bool:
 
 
 def _same(value: Any, wanted: str) -> bool:
-    """Whether a value is what a text means: `null`, `true`, a number however it is written, `[256, 128]`, a word."""
+    """Whether a value is what a text means: `null`, `true`, a number however it is written, `nan`, `[8, 8]`, a word."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return is_number(wanted) and value == float(wanted)
+        return is_number(wanted) and (value == float(wanted) or (_is_nan(value) and _is_nan(float(wanted))))
     text = value if isinstance(value, str) else shown(value)
     return text.replace(" ", "").lower() == wanted.replace(" ", "").lower()
+
+
+def _is_nan(value: float) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def _measured(folder: Path) -> tuple[dict[str, float], dict[str, dict[str, str]]]:
