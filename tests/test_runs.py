@@ -429,6 +429,24 @@ def test_a_run_whose_process_is_gone_is_listed_as_killed(tmp_path: Path) -> None
     assert [run.status.state for run in listing.listed(tmp_path / "runs")] == ["KILLED"]
 
 
+@pytest.mark.parametrize("block", [listing.TAIL_BYTES, *range(100, 1000, 50)])
+def test_the_last_epoch_of_a_killed_run_is_found_above_many_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    """Wherever the blocks begin in which its journal is read."""
+    monkeypatch.setattr(listing, "TAIL_BYTES", block)
+    monkeypatch.setattr(listing, "LINE_BYTES", 150)
+    journal = Journal.begin(tmp_path, "long", CONFIG)
+    for epoch in (1, 2):
+        journal.log({"epoch/number": epoch, "validation/loss": 1 / epoch, "train/loss": 9.0}, epoch)
+    for step in range(3, 20 + block // 40):
+        journal.log({"train/loss": 1 / step}, step)
+    journal.finish("KILLED")
+    assert (journal.folder / "metrics.jsonl").stat().st_size > block
+    (run,) = listing.listed(tmp_path)
+    assert run.metrics == {"epoch/number": 2, "validation/loss": 0.5, "train/loss": 1 / step}
+
+
 def test_a_damaged_run_spoils_no_list(tmp_path: Path) -> None:
     good, bad = a_run(tmp_path, 0.9), a_run(tmp_path, 0.8)
     (bad / "result.json").write_text('{"scalars": {"test/accuracy": [')

@@ -6,7 +6,6 @@ A thousand runs are read in a moment: `result.json` as it lies, `config.yaml` on
 from __future__ import annotations
 
 import difflib
-import json
 import math
 import operator
 import os
@@ -15,22 +14,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pipeline.cli.conf_path import conf_path
 from pipeline.cli.help import choices
 from pipeline.errors import UserError, bad_choice, cut, nearest, shown
 from pipeline.experiment.settings import Sought
+from pipeline.machine.regular_file import open_regular
 from pipeline.runs.better import better_of, check_direction
 from pipeline.runs.choices import class_and_settings
 from pipeline.runs.choices import text_of as setting_text
 from pipeline.runs.json_files import read_json
 from pipeline.runs.judged_on import GIVEN_OTHERWISE, SPLITS, examples_of, says_which
 from pipeline.runs.lookup import reap_these, run_folders
-from pipeline.runs.records import Status, read_config, read_status
+from pipeline.runs.records import Status, parse, read_config, read_status
 from pipeline.spec import is_number
 
-TAIL_BYTES = 1 << 16  # of the journal of a run without a result: holds its last epoch
+TAIL_BYTES = 1 << 16  # of the journal of a run without a result: its last lines; above them in blocks as large
+LINE_BYTES = 1 << 14  # more than the record of an epoch has
+EPOCH = "epoch/number"  # in an epoch's record of the journal
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
@@ -353,17 +355,33 @@ def _measured(folder: Path) -> tuple[dict[str, float], dict[str, dict[str, str]]
 
 
 def _last_of_journal(path: Path) -> dict[str, float]:
-    """The last value of each metric in the journal's last lines."""
+    """The last value of each metric in the journal's last lines, and of its last epoch, which may be further up."""
     found: dict[str, float] = {}
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-            lines = file.read().splitlines()
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            for end in range(size, 0, -TAIL_BYTES):
+                lines = _lines_before(end, file)
+                above = end < size  # there the steps are of no interest, and are not parsed
+                found = _last([line for line in lines if EPOCH.encode() in line] if above else lines) | found
+                if EPOCH in found:
+                    break
     except OSError:
-        return found
+        pass
+    return found
+
+
+def _lines_before(end: int, file: BinaryIO) -> list[bytes]:
+    """The lines that begin in the block of TAIL_BYTES before `end`, which the last of them may go beyond."""
+    start = max(0, end - TAIL_BYTES)
+    file.seek(start)
+    return file.read(end - start + LINE_BYTES).splitlines()
+
+
+def _last(lines: Iterable[bytes]) -> dict[str, float]:
+    """The last value of each metric in lines of a journal. The first and the last one may be half a line."""
+    found: dict[str, float] = {}
     for line in lines:
-        try:
-            found |= {name: float(value) for name, value in json.loads(line)["metrics"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError):
-            continue  # half a line, at the beginning or at the end
+        record = parse(line)
+        found |= {} if record is None else record.metrics
     return found
