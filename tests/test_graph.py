@@ -446,6 +446,12 @@ def test_zero_repetitions_are_one_message(tmp_path: Path) -> None:
     assert said == "stage.repetitions.0=0: should be greater than 0"
 
 
+def test_a_variable_by_which_jax_compiles_nothing_is_refused(tmp_path: Path) -> None:
+    """jax_jit was timed as right, operation by operation."""
+    said = refused(tmp_path, "stage=graph", "stage.frameworks=[torch,jax]", JAX_DISABLE_JIT="true")
+    assert said == "JAX_DISABLE_JIT=true: stage=graph compiles the steps of jax_jit and keras_jax; unset it"
+
+
 @pytest.mark.wide
 def test_a_gpu_that_is_not_there_is_one_message(tmp_path: Path) -> None:
     result = pipeline(tmp_path, *QUICK, "device=gpu")

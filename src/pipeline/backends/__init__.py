@@ -122,10 +122,8 @@ class Jax(Backend):
     shards: ClassVar[bool] = True
 
     def check_device(self, place: Place) -> None:
-        """Refuse the variable by which JAX compiles nothing: a step is a compiled function."""
-        value = os.environ.get("JAX_DISABLE_JIT", "")
-        if value.lower() in ("y", "yes", "t", "true", "on", "1"):  # JAX's words
-            raise UserError(f"JAX_DISABLE_JIT={value}: backend=jax compiles each step; unset it")
+        """Refuse the variable by which no step is compiled."""
+        check_jax_compiles("backend=jax compiles each step")
 
     def load(self) -> ModuleType:
         """Choose Keras's backend for this process and import it."""
@@ -136,6 +134,16 @@ class Jax(Backend):
         from pipeline.machine import gpu_support
 
         return gpu_support.reason(gpu_support.jax(), gpu)
+
+
+def check_jax_compiles(what: str) -> None:
+    """Refuse the variable by which JAX compiles single operations alone. `what`: more that is said to be compiled.
+
+    Raises UserError.
+    """
+    value = os.environ.get("JAX_DISABLE_JIT", "")
+    if value.lower() in ("y", "yes", "t", "true", "on", "1"):  # JAX's words
+        raise UserError(f"JAX_DISABLE_JIT={value}: {what}; unset it")
 
 
 class WithoutTensorFlow(MetaPathFinder):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 from pydantic import Field, PositiveInt
 
+from pipeline.backends import check_jax_compiles
 from pipeline.backends.shared.form_bench import TOLERANCE
 from pipeline.backends.shared.two_layer import Net, Reference, Sizes, drawn, trained
 from pipeline.contracts import Backend, Part, Stage
@@ -85,8 +86,11 @@ class Graph(Stage):
         return ("pipeline.backends.shared.form_process.main", *forms)
 
     def check(self, experiment: Experiment) -> None:
-        """Refuse a framework that is not installed, and a net beyond memory, before anything is allocated."""
+        """Refuse a framework that is not installed or compiles nothing, and a net beyond memory, before anything is
+        allocated."""
         by_framework.check_frameworks(self.frameworks)
+        if "jax" in self.frameworks:
+            check_jax_compiles("stage=graph compiles the steps of jax_jit and keras_jax")
         by_framework.check_device("graph", experiment.device)
         processes, kept = 1 + len(self.frameworks), len({self.steps, *self._timed})  # NumPy's too
         self._check_memory(processes, kept, free_bytes(), "are free")
