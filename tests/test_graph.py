@@ -434,6 +434,18 @@ def test_torch_without_a_compiler(tmp_path: Path) -> None:
 
 
 @pytest.mark.wide
+def test_what_torch_does_not_compile_is_not_timed_as_compiled(tmp_path: Path) -> None:
+    """By these variables torch runs the step as it is, and says nothing."""
+    off = {"TORCHDYNAMO_DISABLE": "1", "PYTORCH_JIT": "0"}
+    result = pipeline(tmp_path, *QUICK, "stage.frameworks=[torch]", **off)
+    assert result.returncode == 1
+    for name, variable in (("torch_script", "PYTORCH_JIT=0"), ("torch_compile", "TORCHDYNAMO_DISABLE=1")):
+        said = f"{name}: torch compiled nothing of this step ({variable} is set)"
+        assert f"not timed, because wrong: {said}" in result.stderr
+    assert "torch_eager: right" in result.stderr
+
+
+@pytest.mark.wide
 @pytest.mark.parametrize("framework", list(WAYS))
 def test_every_form_gives_the_same_numbers(framework: str, tmp_path: Path) -> None:
     result = check_result(done(tmp_path, *QUICK, f"stage.frameworks=[{framework}]"), framework)

@@ -146,6 +146,9 @@ class Bench:
         for _ in range(self.reference.steps):
             form.step()
             losses.append(self._loss(form))
+        uncompiled = form.uncompiled() if isinstance(form, Way) else None
+        if uncompiled is not None:
+            raise Wrong(uncompiled)
         weights = [self.arrays.get(each) for each in form.held()]
         found.dtype = _common([losses[0].dtype, losses[-1].dtype, *(each.dtype for each in weights)])
         found.device = self.arrays.device(form.held()[0])

@@ -147,6 +147,10 @@ class Way(Form):
         self.last, *weights = self.built(self.x, self.y, *self.weights)
         self.weights = weights[0], weights[1]
 
+    def uncompiled(self) -> str | None:
+        """Why what ran is not the graph that `how` names; None where it is. Asked after a step."""
+        return None
+
     def save(self, folder: Path) -> None:
         """Write the graph for a process that does not have this code."""
         raise NotImplementedError

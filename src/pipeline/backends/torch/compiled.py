@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +20,7 @@ from typing import Any
 
 import torch
 
+from pipeline.backends.torch.compilers import DYNAMO, compiled_graphs, compiled_nothing
 from pipeline.backends.torch.step import Losses, Step
 from pipeline.errors import RunError
 
@@ -88,9 +88,7 @@ class CompiledStep:
             torch.cuda.synchronize(x.device)
         self.seconds += time.perf_counter() - started
         if self.steps == 1 and compiled_graphs() == self.graphs:
-            set_here = [f"{name}={os.environ[name]}" for name in sorted(os.environ) if name.startswith("TORCHDYNAMO_")]
-            why = f" ({', '.join(set_here)} is set)" if set_here else ""
-            raise RunError(f"backend.compile=true: torch compiled nothing of this step{why}; use backend.compile=false")
+            raise RunError(f"backend.compile=true: {compiled_nothing(DYNAMO)}; use backend.compile=false")
         return found
 
     def _beside(self, x: torch.Tensor, y: torch.Tensor) -> Losses:
@@ -122,11 +120,6 @@ class CompiledStep:
         self.step.gathering.norm = self.norm  # a smaller batch, which is not captured, leaves its own
         loss, scores = self.found
         return loss.clone(), scores.clone()
-
-
-def compiled_graphs() -> int:
-    """How many graphs torch has compiled in this process; none where its compiler is switched off."""
-    return int(torch._dynamo.utils.counters["aot_autograd"]["ok"])
 
 
 def make_capturable(optimizer: torch.optim.Optimizer) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pipeline.backends.shared.two_layer import Form, Way
 from pipeline.backends.torch.arrays import Arrays
+from pipeline.backends.torch.compilers import DYNAMO, SCRIPT, compiled_graphs, compiled_nothing
 
 WARM_UP = 3  # steps on a side stream before a capture
 
@@ -162,6 +163,9 @@ class Script(Way):
             self.scripted = torch.jit.script(Step(self.rate))
         return self.scripted
 
+    def uncompiled(self) -> str | None:
+        return None if isinstance(self.scripted, torch.jit.ScriptModule) else compiled_nothing(SCRIPT)
+
     def save(self, folder: Path) -> None:
         self.scripted.save(folder / "step.pt")
 
@@ -182,8 +186,11 @@ class Compiled(Way):
         return f"a compiler, and there is no {' or '.join(wanted)} on the PATH"
 
     def build(self) -> Callable[..., Any]:
-        rate = self.rate
+        self.graphs, rate = compiled_graphs(), self.rate
         return torch.compile(lambda x, y, w1, w2: step(x, y, w1, w2, rate), dynamic=False, fullgraph=True)
+
+    def uncompiled(self) -> str | None:
+        return None if compiled_graphs() > self.graphs else compiled_nothing(DYNAMO)
 
     def save(self, folder: Path) -> None:
         examples = self.x, self.y, *self.weights
