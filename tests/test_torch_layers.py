@@ -135,6 +135,52 @@ for activation in ("relu", "gelu"):
 print(json.dumps(found))
 """
 
+CONVOLUTIONS = """
+import json
+import torch
+from torch import nn
+from pipeline.backends.torch.products import products
+
+found = {}
+for name, layer, shape in (
+    ("1-D", nn.Conv1d(3, 8, 5), (2, 3, 20)),
+    ("1-D, dilated", nn.Conv1d(3, 8, 5, dilation=2), (2, 3, 20)),
+    ("1-D, grouped", nn.Conv1d(4, 8, 5, groups=2), (2, 4, 20)),
+    ("2-D", nn.Conv2d(3, 8, 3, stride=2), (2, 3, 9, 7)),
+    ("2-D, grouped", nn.Conv2d(4, 8, 3, groups=2), (2, 4, 9, 7)),
+    ("3-D", nn.Conv3d(3, 8, 3), (2, 3, 6, 5, 7)),
+):
+    for dtype in (torch.float32, torch.float64):
+        x = torch.randn(shape, dtype=dtype, requires_grad=True)
+        with torch.profiler.profile(record_shapes=True) as seen:
+            layer.to(dtype)(x).sum().backward()
+        flop = {"convolution": 0, "convolution's gradients": 0}
+        for one in products(seen.events(), (9,), 1, gpu=False):
+            flop[one.name] += one.FLOP
+        found[f"{name}, {dtype}"] = list(flop.values())
+print(json.dumps(found))
+"""
+# Of a forward pass: examples, places, filters, and the inputs that each place of a filter sees.
+FLOP = {
+    "1-D": 2 * 2 * 16 * 8 * (3 * 5),
+    "1-D, dilated": 2 * 2 * 12 * 8 * (3 * 5),
+    "1-D, grouped": 2 * 2 * 16 * 8 * (2 * 5),
+    "2-D": 2 * 2 * (4 * 3) * 8 * (3 * 3 * 3),
+    "2-D, grouped": 2 * 2 * (7 * 5) * 8 * (2 * 3 * 3),
+    "3-D": 2 * 2 * (4 * 3 * 5) * 8 * (3 * 3 * 3 * 3),
+}
+
+
+def test_convolutions_of_any_dimension_have_their_flop() -> None:
+    """The forward pass, and as much for each of two gradients, whichever operations torch calls for a dtype."""
+    done = subprocess.run(
+        [sys.executable, "-c", CONVOLUTIONS], capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        f"{name}, torch.{dtype}": [flop, 2 * flop] for name, flop in FLOP.items() for dtype in ("float32", "float64")
+    }
+
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:

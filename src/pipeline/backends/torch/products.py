@@ -19,7 +19,12 @@ from pipeline.models.torch_quick import onednn_product
 
 MATMULS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 LINEAR = "mkldnn::_linear_pointwise"
-FORWARD = ("aten::mkldnn_convolution", "aten::cudnn_convolution", "aten::_slow_conv2d_forward", "aten::thnn_conv2d")
+FORWARD = (
+    *("aten::mkldnn_convolution", "aten::cudnn_convolution", "aten::_conv_depthwise2d", "aten::conv_depthwise3d"),
+    *("aten::_slow_conv2d_forward", "aten::slow_conv3d_forward"),
+    *("aten::slow_conv_dilated2d", "aten::slow_conv_dilated3d"),
+)
+CONVOLUTION = "aten::_convolution"  # which calls one of FORWARD, for each group or for all
 BACKWARD = ("aten::convolution_backward",)
 ATTENTION = re.compile(r"aten::_scaled_dot_product_\w*attention|aten::_(flash|efficient)_attention")
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::contiguous", "aten::clone")
@@ -100,12 +105,21 @@ def _sizes(event: Any, outputs: dict[Any, Any], example: tuple[int, ...]) -> tup
     if event.name == LINEAR:
         (*rows, inputs), (units, _) = shapes[:2]
         return "product", math.prod(rows), units, inputs, 1
-    if event.name in FORWARD and _pair(shapes) in outputs:
-        return "convolution", *_convolution(shapes[0], shapes[1], outputs[_pair(shapes)]), 1
+    if event.name in FORWARD and (output := outputs.get(_pair(_whole(event).input_shapes))) is not None:
+        return "convolution", *_convolution(shapes[0], shapes[1], output), 1
     if event.name in BACKWARD:
         given = [*example[-1:], *example[:-1]] == list(shapes[1][1:])  # nobody asks for the gradient of the images
         return "convolution's gradients", *_convolution(shapes[1], shapes[2], shapes[0][2:]), 1 if given else 2
     return None
+
+
+def _whole(event: Any) -> Any:
+    """The convolution that one of FORWARD belongs to, whose shapes are those of its gradients: of one dimension, where
+    FORWARD's have two, and of all groups, where FORWARD's may have one."""
+    above = event
+    while above is not None and above.name != CONVOLUTION:
+        above = above.cpu_parent
+    return event if above is None else above
 
 
 def _pair(shapes: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -113,8 +127,11 @@ def _pair(shapes: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[int, 
 
 
 def _convolution(x: Sequence[int], kernel: Sequence[int], output: Sequence[int]) -> tuple[int, int, int]:
-    """(m, n, k) of the product of image patches that a convolution is. x: (N, C, H, W), kernel: (F, C, h, w)."""
-    return x[0] * output[0] * output[1], kernel[0], kernel[1] * kernel[2] * kernel[3]
+    """(m, n, k) of the product of image patches that a convolution is, of any dimension.
+
+    x: (N, C, H, W), kernel: (F, C / groups, h, w), output: (H', W').
+    """
+    return x[0] * math.prod(output), kernel[0], math.prod(kernel[1:])
 
 
 def with_ceilings(found: Sequence[Product], device: torch.device, dtype: torch.dtype) -> list[Product]:
