@@ -165,6 +165,20 @@ def test_numbers_that_are_no_classes_are_refused_with_names_too(tmp_path: Path) 
             Npz(file=str(path), classes=classes).load(tmp_path, 0)
 
 
+@pytest.mark.parametrize("shape", [(60, 2), (60, 8, 8)])
+@pytest.mark.parametrize("classes", [(), ("a", "b")])
+def test_targets_that_are_not_one_label_for_each_example_are_refused(
+    tmp_path: Path, shape: tuple[int, ...], classes: tuple[str, ...]
+) -> None:
+    """One-hot labels and masks ended in a traceback of what looks for duplicates."""
+    path = tmp_path / "masks.npz"
+    np.savez(path, x=np.zeros((60, 8, 8), np.float32), y=np.arange(np.prod(shape)).reshape(shape) % 2)
+    with pytest.raises(UserError) as caught:
+        Npz(file=str(path), classes=classes).load(tmp_path, 0)
+    said = f"dataset.file={path}: train.y has shape {shape}; labels are (N,), one for each example"
+    assert str(caught.value) == said
+
+
 def test_a_file_with_its_own_split_and_named_classes(tmp_path: Path) -> None:
     x, y = digits()
     names = np.array(["even", "odd"])[y % 2]

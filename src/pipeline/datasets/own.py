@@ -67,9 +67,11 @@ def data_of(parts: Parts, targets: Targets, classes: Sequence[str], shares: Shar
 
 def classification(parts: Parts, classes: Sequence[str], shares: Shares, seed: int, who: str) -> Data:
     """`data_of` classes."""
+    targets = {name: y for name, (_, y) in parts.items()}
+    _check_shapes(targets, who)
     if not classes:
-        _check_kinds({name: y for name, (_, y) in parts.items()}, who)
-    named = list(classes) or class_names([y for _, y in parts.values()], who)
+        _check_kinds(targets, who)
+    named = list(classes) or class_names([*targets.values()], who)
     twice = next((name for name in named if named.count(name) > 1), None)
     if twice is not None:
         raise UserError(f"{who}: two of its classes are called {twice}")
@@ -101,6 +103,13 @@ def _data(parts: Parts, task: Callable[[tuple[int, ...]], Task], shares: Shares,
     ordered = (splits["train"], splits["validation"], splits["test"])
     scale, notes = BYTE_IMAGES if bytes_ else None, (*shares.notes(parts), *duplicates.notes(splits))
     return Data(*ordered, task(ordered[0].x.shape[1:]), hash_splits(*read), scale=scale, notes=notes)
+
+
+def _check_shapes(targets: Mapping[str, np.ndarray], who: str) -> None:
+    """Refuse labels that are rows or images of labels; numbers that are no labels are refused by their dtype."""
+    for name, y in targets.items():
+        if y.dtype.kind in "iubUS" and y.shape not in ((len(y),), (len(y), 1)):
+            raise UserError(f"{who}: {name}.y has shape {y.shape}; labels are (N,), one for each example")
 
 
 def _check_kinds(targets: Mapping[str, np.ndarray], who: str) -> None:
@@ -160,8 +169,8 @@ def class_names(targets: Sequence[np.ndarray], who: str) -> list[str]:
 
 
 def numbered(y: np.ndarray, classes: Sequence[str], who: str) -> np.ndarray:
-    """Targets (N,) or (N, 1) as the numbers of their classes."""
-    flat = y.reshape(-1) if y.ndim == 2 and y.shape[1] == 1 else y
+    """Targets (N,) or (N, 1) as the numbers (N,) of their classes."""
+    flat = y.reshape(-1)
     if flat.dtype.kind in "iub":
         return flat.astype(np.int64)
     if flat.dtype.kind not in "US":
