@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pipeline.datasets.examples import Examples
 from pipeline.datasets.huggingface import HuggingFace
 from pipeline.datasets.image_folder import ImageFolder
 from pipeline.datasets.npz import Npz
+from pipeline.datasets.own import class_names
 from pipeline.errors import UserError
 from pipeline.machine.regular_file import as_named
 from pipeline.runs.result import metrics_of
@@ -177,6 +179,32 @@ def test_targets_that_are_not_one_label_for_each_example_are_refused(
         Npz(file=str(path), classes=classes).load(tmp_path, 0)
     said = f"dataset.file={path}: train.y has shape {shape}; labels are (N,), one for each example"
     assert str(caught.value) == said
+
+
+@pytest.mark.parametrize("largest", [1000, 1_000_000, 1_000_000_000])
+def test_ids_are_not_taken_for_the_numbers_of_classes(tmp_path: Path, largest: int) -> None:
+    """A class for each number up to the largest took all memory, or the run hung."""
+    path = tmp_path / "ids.npz"
+    np.savez(path, x=np.zeros((60, 4), np.float32), y=np.arange(60) % 2 * largest)
+    with pytest.raises(UserError) as caught:
+        Npz(file=str(path)).load(tmp_path, 0)
+    assert str(caught.value) == (
+        f"dataset.file={path}: its targets are 2 different labels, the largest {largest}; number them from 0"
+    )
+
+
+@pytest.mark.parametrize(("present", "largest"), [(2, 999), (101, 1010), (20_000, 20_001)])
+def test_numbers_of_classes_may_have_gaps(present: int, largest: int) -> None:
+    assert len(class_names([np.array([*range(present - 1), largest])], "mine")) == largest + 1
+
+
+def test_many_classes_are_read_at_once(tmp_path: Path) -> None:
+    """The time grew with the square of their number: 50,000 took minutes."""
+    y = np.arange(50_000)
+    np.savez(tmp_path / "many.npz", x=y[:, None].astype(np.float32), y=y)
+    began = time.monotonic()
+    assert len(Npz(file=str(tmp_path / "many.npz")).load(tmp_path, 0).task.card()["classes"]) == 50_000
+    assert time.monotonic() - began < 20
 
 
 def test_a_file_with_its_own_split_and_named_classes(tmp_path: Path) -> None:

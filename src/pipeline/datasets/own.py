@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ BYTE_IMAGES = 255.0
 TASKS: Mapping[Targets, type[Task]] = {"classes": Classification, "numbers": Regression}
 # What people call the parts.
 NAMES = {"train": ("train",), "validation": ("validation", "val", "valid", "dev"), "test": ("test",)}
+FEW, GAPS = 1000, 10  # as many classes need no example each; of more, every tenth at least has one, or they are ids
 VALIDATION, TEST = 0.1, 0.2  # the shares unless they are set
 
 Parts = Mapping[str, tuple[np.ndarray, np.ndarray]]
@@ -72,7 +74,8 @@ def classification(parts: Parts, classes: Sequence[str], shares: Shares, seed: i
     if not classes:
         _check_kinds(targets, who)
     named = list(classes) or class_names([*targets.values()], who)
-    twice = next((name for name in named if named.count(name) > 1), None)
+    counts = Counter(named)
+    twice = next((name for name in named if counts[name] > 1), None)
     if twice is not None:
         raise UserError(f"{who}: two of its classes are called {twice}")
     if len(named) < 2:
@@ -165,7 +168,12 @@ def class_names(targets: Sequence[np.ndarray], who: str) -> list[str]:
             f"{who}: its targets have {have}; classes are names or integers from 0 on "
             "(dataset.targets=numbers for real numbers; for other tasks write a dataset: docs/own.md)"
         )
-    return [str(number) for number in range(int(together.max()) + 1)]
+    largest, different = int(together.max()), len(np.unique(together))
+    if largest >= FEW and largest > GAPS * different:
+        raise UserError(
+            f"{who}: its targets are {different} different labels, the largest {largest}; number them from 0"
+        )
+    return [str(number) for number in range(largest + 1)]
 
 
 def numbered(y: np.ndarray, classes: Sequence[str], who: str) -> np.ndarray:
