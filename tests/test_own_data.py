@@ -207,6 +207,22 @@ def test_many_classes_are_read_at_once(tmp_path: Path) -> None:
     assert time.monotonic() - began < 20
 
 
+@pytest.mark.parametrize("dtype", ["datetime64[D]", "timedelta64[s]", "complex64"])
+def test_examples_that_are_not_numbers_are_refused(tmp_path: Path, dtype: str) -> None:
+    """Dates ended in a traceback of what hashes the data."""
+    path = tmp_path / "dates.npz"
+    np.savez(path, x=np.arange(120).reshape(60, 2).astype(dtype), y=np.arange(60) % 2)
+    with pytest.raises(UserError) as caught:
+        sizes(Npz(file=str(path)).load(tmp_path, 0))
+    said = f"dataset=mine: train.x has dtype {dtype}; give integers or floating-point numbers"
+    assert str(caught.value) == f"{said} (see pipeline.datasets.Data)"
+    np.savez(path, x=np.zeros((60, 2)), y=np.arange(60).astype(dtype))
+    with pytest.raises(UserError) as caught:
+        Npz(file=str(path), targets="numbers").load(tmp_path, 0)
+    said = f"dataset.file={path}: its targets have dtype {dtype} and shape (60,); dataset.targets=numbers takes real"
+    assert str(caught.value) == f"{said} numbers (N,) or (N, D)"
+
+
 def test_a_file_with_its_own_split_and_named_classes(tmp_path: Path) -> None:
     x, y = digits()
     names = np.array(["even", "odd"])[y % 2]

@@ -51,5 +51,6 @@ def hash_splits(*splits: Split) -> str:
     for split in splits:
         for array in (split.x, split.y):
             digest.update(f"{array.dtype.str}{array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).reshape(-1).data)
+            row = np.ascontiguousarray(array).reshape(-1)
+            digest.update(row.view(np.int64).data if array.dtype.kind in "mM" else row.data)  # dates have no buffer
     return digest.hexdigest()
