@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -229,12 +230,52 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.wide
 def test_the_other_process_does_not_outlive_the_run() -> None:
-    """They share its standard output, so that it ends with the last of them."""
+    """They share a pipe, so that it ends with the last of them."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
     command = [sys.executable, "-c", KILLED]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=30, check=False)
+    ours, theirs = os.pipe()
+    done = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, pass_fds=[theirs], text=True, timeout=30, check=False
+    )
+    os.close(theirs)
     assert done.returncode == -signal.SIGKILL
     assert len(done.stdout.split()) == 2
+    ended, _, _ = select.select([ours], [], [], 30)
+    assert ended and os.read(ours, 1) == b""
+    os.close(ours)
+
+
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ('printf("hello\\n");', r"mine: printed \d+ lines while it was verified; the first: hello"),
+        (
+            'if (m == 21) { printf("now\\n"); fprintf(stderr, "lost\\n"); _exit(3); }',
+            r"mine: printed 2 lines while it was verified; the first: now; the last: lost",
+        ),
+    ],
+)
+def test_what_a_users_kernel_prints_is_a_note(
+    does: str, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A single printf was hundreds of lines between those of the report; what one prints that crashes is kept."""
+    file, text = tmp_path / "mine.cpp", (Path(__file__).parent / "own_kernel.cpp").read_text()
+    headers = "#include <cstdio>\n#include <unistd.h>\n"
+    file.write_text(headers + text.replace("    for (long j", f"    {does}\n    for (long j", 1))
+    bench = bench_of(CppSource(file=str(file)), sizes=(21,))
+    assert ("crashed (exit status 3)" in str(bench.verdicts["mine"].fault)) == ("_exit" in does)
+    assert capfd.readouterr() == ("", "")
+    bench.run.artifact = tmp_path.joinpath  # type: ignore[assignment]
+    bench.note_printed()
+    assert re.fullmatch(said + r" \(artifacts/printed.txt\)", bench.run.lines[-1])  # type: ignore[attr-defined]
+    name, first, *_ = (tmp_path / "printed.txt").read_text().splitlines()
+    assert (name, first) == ("mine:", "now" if "_exit" in does else "hello")
+
+
+def test_a_kernel_that_prints_nothing_has_no_note() -> None:
+    bench = bench_of(Late())
+    bench.note_printed()
+    assert bench.run.lines == []  # type: ignore[attr-defined]
 
 
 def _refused(_: Operands) -> Launch:

@@ -14,6 +14,7 @@ import numpy as np
 from pipeline.contracts.kernels import Kernel, Launch
 from pipeline.errors import RunError
 from pipeline.kernels.gemm import Operands, with_margins
+from pipeline.kernels.printed import redirect
 from pipeline.kernels.verify import how_apart, how_it_ended, in_words
 
 Prepare = Callable[[Operands], Launch]
@@ -74,7 +75,11 @@ def _end(process: BaseProcess) -> None:
 
 
 def _serve(to: Connection, prepare: Prepare, operands: Operands) -> None:
-    """Answer with (what went wrong, what was returned), as long as the process that asks is there."""
+    """Answer with (what went wrong, what was returned), as long as the process that asks is there.
+
+    What the kernel prints is thrown away: writing it to a file or a terminal would be in its times.
+    """
+    redirect(None)
     try:
         launch = prepare(operands)
         to.send((None, (dict(launch.facts), launch.rest_s)))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from pipeline.errors import Readable, RunError, UserError
 from pipeline.kernels.cases import cases
 from pipeline.kernels.check import Check, check
 from pipeline.kernels.gemm import Gemm, Operands, Values, digest, operands
+from pipeline.kernels.printed import redirect
 from pipeline.raised import in_words as in_words_of_user
 from pipeline.runs.json_files import plain
 
@@ -48,10 +50,18 @@ class Verdict:
     facts: Mapping[str, object] = field(default_factory=dict)
 
 
-def verify(kernel: Kernel, problems: Iterable[Case], prepare: Prepare, seed: int, longest: float = 0.0) -> Verdict:
+def verify(
+    kernel: Kernel,
+    problems: Iterable[Case],
+    prepare: Prepare,
+    seed: int,
+    longest: float = 0.0,
+    printed: Path | None = None,
+) -> Verdict:
     """The problems that the kernel takes, up to the first at which it is wrong; a fault where it takes none.
 
-    `longest`: seconds that a product may take, of a kernel that runs in another process.
+    Of a kernel that runs in another process, `longest`: seconds that a product may take; `printed`: the file that what
+    it prints is added to (None: that is thrown away).
     """
     taken = [case for case in problems if refusal_of(kernel, case[1]) is None]
     if not taken:
@@ -59,7 +69,7 @@ def verify(kernel: Kernel, problems: Iterable[Case], prepare: Prepare, seed: int
     if not may_hang(kernel):
         return _verify(taken, prepare, seed)
     limit = (OURS_S if is_ours(kernel) else LIMIT_S) + RUNS * longest
-    return _apart(taken, prepare, seed, limit, how_apart(kernel))
+    return _apart(taken, prepare, seed, limit, how_apart(kernel), printed)
 
 
 def how_apart(kernel: Kernel) -> str:
@@ -230,11 +240,11 @@ def _called(case: Case) -> str:
     return f"{what}, {gemm}"
 
 
-def _apart(problems: list[Case], prepare: Prepare, seed: int, limit: float, how: str) -> Verdict:
+def _apart(problems: list[Case], prepare: Prepare, seed: int, limit: float, how: str, printed: Path | None) -> Verdict:
     """The same in a separate process. `limit`: seconds of a single run; compiling and checking have none."""
     context: Any = multiprocessing.get_context(how)
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_send, args=(theirs, problems, prepare, seed), daemon=True)
+    process = context.Process(target=_send, args=(theirs, problems, prepare, seed, printed), daemon=True)
     process.start()
     theirs.close()
     at, running = problems[0], False
@@ -255,7 +265,8 @@ def _apart(problems: list[Case], prepare: Prepare, seed: int, limit: float, how:
         process.join()
 
 
-def _send(to: Connection, problems: list[Case], prepare: Prepare, seed: int) -> None:
+def _send(to: Connection, problems: list[Case], prepare: Prepare, seed: int, printed: Path | None) -> None:
+    redirect(printed)
     try:
         to.send(_verify(problems, prepare, seed, lambda case, running: to.send((problems.index(case), running))))
     except Exception as error:  # whatever the user's code may raise

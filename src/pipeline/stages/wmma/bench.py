@@ -145,7 +145,7 @@ class Bench(Found):
             if refusal:
                 self.skipped[gemm, name] = refusal
                 continue
-            found = verify(kernel, [_case(gemm)], self._prepare(kernel), self.plan.seed, self.plan.longest)
+            found = self._verified(kernel, [_case(gemm)], self._prepare(kernel))
             self.errors[gemm, name] = found
             self.fastest_run[name] = gemm, found.seconds
             self.facts[name] = {**found.facts, **self.facts.get(name, {})}
@@ -180,7 +180,7 @@ class Bench(Found):
             larger = replace(gemm, m=min(2 * last.m, gemm.m), n=min(2 * last.n, gemm.n), k=min(2 * last.k, gemm.k))
             if seconds >= JUDGED_S or larger == gemm or refusal_of(kernel, larger) is not None:
                 return
-            found = verify(kernel, [_case(larger)], self._prepare(kernel), self.plan.seed, self.plan.longest)
+            found = self._verified(kernel, [_case(larger)], self._prepare(kernel))
             self.fastest_run[kernel.name] = larger, found.seconds
             if found.fault:
                 self._wrong(kernel, found)
@@ -251,7 +251,7 @@ class Bench(Found):
         except Readable as error:
             self.run.note(f"{kernel.name}: not rehearsed on the CPU: {error}")
             return
-        found = verify(kernel, problems, kernel.rehearse, self.plan.seed, self.plan.longest)
+        found = self._verified(kernel, problems, kernel.rehearse)
         if found.fault:
             self._wrong(kernel, replace(found, fault=f"rehearsed on the CPU: {found.fault}"))
 
@@ -275,7 +275,7 @@ class Bench(Found):
 
     def _judge(self, kernel: Kernel, problems: Sequence[Case], prepare: Prepare) -> None:
         """Verify a kernel, and say so at once where it is wrong."""
-        verdict = verify(kernel, problems, prepare, self.plan.seed, self.plan.longest)
+        verdict = self._verified(kernel, problems, prepare)
         if verdict.n == 0 and verdict.fault is None:  # nothing was there to run
             return
         self.verdicts[kernel.name], self.facts[kernel.name] = verdict, dict(verdict.facts)
@@ -285,6 +285,17 @@ class Bench(Found):
         self._note_warnings(kernel.name)
         if verdict.fault:
             self._wrong(kernel, verdict)
+
+    def _verified(self, kernel: Kernel, problems: Sequence[Case], prepare: Prepare) -> Verdict:
+        printed = self.printed.file(kernel.name)
+        return verify(kernel, problems, prepare, self.plan.seed, self.plan.longest, printed)
+
+    def note_printed(self) -> None:
+        """What users' kernels have printed."""
+        if self.printed.written:
+            self.printed.copy_to(self.run.artifact("printed.txt"))
+        for note in self.printed.notes():
+            self.run.note(f"{note} (artifacts/printed.txt)")
 
     def _note_warnings(self, name: str) -> None:
         """What the compiler says of a user's file that it has compiled."""

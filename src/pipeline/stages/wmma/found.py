@@ -10,6 +10,7 @@ from pipeline.contracts.kernels import Kernel
 from pipeline.kernels.cpu import ceilings
 from pipeline.kernels.gemm import Gemm
 from pipeline.kernels.on_card import card, card_index
+from pipeline.kernels.printed import Printed
 from pipeline.kernels.timing import Times, median_rate
 from pipeline.kernels.verify import Verdict, missing_of, refusal_of
 from pipeline.machine.known_gpus import known
@@ -66,7 +67,7 @@ class Found:
     `verdicts`: of each kernel that was run at all, by name. `times`: of each problem, by the kernel's name;
     `times_around`: those of padding.py.
     `skipped`: of each problem and kernel that was not timed, why not. `absent`: why a kernel takes no part.
-    `facts`: of each kernel, how it was made.
+    `facts`: of each kernel, how it was made. `printed`: what it printed.
     """
 
     def __init__(self, plan: Plan, run: Run) -> None:
@@ -79,6 +80,7 @@ class Found:
         self.absent: dict[str, str] = {}
         self.broken: str | None = None  # why the GPU's context answers no more
         self.facts: dict[str, dict[str, object]] = {}
+        self.printed = Printed()
         self.fastest_run: dict[str, tuple[Gemm, float]] = {}  # the last product that was verified, and its seconds
         self.ceilings: ceilings.Ceilings | None = None  # of the CPU
         self.card_ceilings: CardCeilings | None = None

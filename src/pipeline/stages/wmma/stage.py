@@ -310,6 +310,7 @@ class Wmma(Stage):
             bench.measure_ceilings()
             bench.rehearse()
             around = padding.measured(bench, self.around) if self.around else None
+            bench.note_printed()
             for doubt in filter(None, (bench.crowded, bench.others, bench.slowed_yardstick)):
                 run.note(doubt)
             found = {"kernels": bench.facts, "cores_had": bench.cores_had.shares}

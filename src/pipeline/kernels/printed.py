@@ -1,0 +1,74 @@
+"""What a user's kernel prints: kept in a file while it is verified, thrown away while it is timed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipeline.errors import cut
+
+UNBUFFERED = 2  # _IONBF of stdio.h
+KEPT = 2**20  # bytes of each kernel's that outlive the run
+
+
+class Printed:
+    """What each kernel has written to file descriptors 1 and 2, in temporary files."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="printed-")
+        self._files: dict[str, Path] = {}
+
+    def file(self, name: str) -> Path:
+        """Where it is kept for a kernel."""
+        return self._files.setdefault(name, Path(self._folder.name) / str(len(self._files)))
+
+    @property
+    def written(self) -> Mapping[str, Path]:
+        """The files of the kernels that printed, by name."""
+        return {name: file for name, file in self._files.items() if file.is_file() and file.stat().st_size}
+
+    def notes(self) -> list[str]:
+        """Of each kernel that printed: how much, and the first line; the last too, which may say why it ended."""
+        return [f"{name}: {_described(file)}" for name, file in self.written.items()]
+
+    def copy_to(self, path: Path) -> None:
+        """All that was printed, of each kernel KEPT bytes at most, below its name."""
+        with path.open("wb") as copy:
+            for name, file in self.written.items():
+                copy.write(f"{name}:\n".encode())
+                with file.open("rb") as lines:
+                    copy.write(lines.read(KEPT))
+
+
+def _described(file: Path) -> str:
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        first = last = next(lines)
+        n = 1
+        for line in lines:
+            n, last = n + 1, line
+    shown = f"the first: {cut(first.strip())}"
+    shown += f"; the last: {cut(last.strip())}" if last != first else ""
+    return f"printed {n:,} line{'s' * (n != 1)} while it was verified; {shown}"
+
+
+def redirect(file: Path | None) -> None:
+    """From here on what this process writes to file descriptors 1 and 2 is added to `file`; None: thrown away."""
+    opened = os.open(file or os.devnull, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(opened, 1)
+    os.dup2(opened, 2)
+    os.close(opened)
+    if file is not None:
+        _write_at_once()
+
+
+def _write_at_once() -> None:
+    """C's standard output without a buffer, which a process loses that crashes, or that multiprocessing ends."""
+    library = ctypes.CDLL(None)
+    try:
+        stdout = ctypes.c_void_p.in_dll(library, "stdout")
+    except ValueError:  # a C library that calls it otherwise
+        return
+    library.setvbuf(stdout, None, UNBUFFERED, ctypes.c_size_t(0))
