@@ -307,6 +307,18 @@ def test_what_has_to_be_copied_is_not_folded() -> None:
     assert printed(60, lambda console: show_table(console, table, whole=("run",)))[1].split() == [folder, "1", "2"]
 
 
+def test_a_long_name_has_a_line_of_its_own() -> None:
+    """A kernel of 41 letters left 36 beside it for every row of the table."""
+    name = "a_matrix_product_of_forty_one_letters_xxx"
+    rows = [("threads", "2; 1 of cpu_naive"), (name, "not run at 512 fp32, by columns: " + "long " * 10)]
+    assert printed(80, lambda console: show(console, "", rows)) == [
+        "threads  2; 1 of cpu_naive",
+        name,
+        "         not run at 512 fp32, by columns: long long long long long long long",
+        "         long long long",
+    ]
+
+
 def printed(width: int, show: Callable[[Console], None]) -> list[str]:
     """What is printed on a terminal of so many columns."""
     file = io.StringIO()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 GAP = 2  # letters between two columns, as rich has them
 NARROWEST = 10  # letters that a column is given at least
+WIDEST_NAME = 0.4  # of the terminal's width: a longer name in front of values stands above its own
 # Where the name of a column may be folded: `test/accuracy`, `model.layer_dtypes`, `time (s)`.
 NAME_ENDS = r"(?<=\S) (?=\()|(?<=[./_])(?=\w)"
 
@@ -30,15 +31,21 @@ CELL_ENDS = r"(?<=[/_-])(?<!\de-)(?=\w)|(?<=\.)(?=[^\W\d])"
 
 
 def show(console: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:
-    """Print `rows` of (name, value). A long value is folded between words: what has to be copied stays whole."""
+    """Print `rows` of (name, value). A long value is folded between words: what has to be copied stays whole.
+
+    A name too long to stand in front of its value stands above it, so that all values have room.
+    """
     from rich.text import Text  # here, since a refusal needs the rest of this file's importers and not rich
 
     if title:
         console.print(title, style="italic", highlight=False, markup=False)
-    names = max((len(name) for name, _ in rows), default=0)
+    most = console.width * WIDEST_NAME
+    names = max((len(name) for name, _ in rows if len(name) <= most), default=0)
     for name, value in rows:
+        if len(name) > most:
+            console.print(Text(name, "dim"), soft_wrap=True)
         for first, line in enumerate(between_words(value, max(console.width - names - GAP, NARROWEST))):
-            label = "" if first else name
+            label = "" if first or len(name) > most else name
             text = Text.assemble((f"{label:<{names}}", "dim"), " " * GAP, line)
             text.rstrip()
             console.print(text, soft_wrap=True)
