@@ -27,6 +27,7 @@ from pipeline.errors import Impossible, UserError
 from pipeline.kernels.cpu.ceilings import Ceilings
 from pipeline.kernels.cpu.cpu_naive import CpuNaive
 from pipeline.kernels.cpu.numpy import Numpy
+from pipeline.kernels.cpu.of_file import Source as CppSource
 from pipeline.kernels.cuda.naive import Naive
 from pipeline.kernels.gemm import Gemm, operands, with_margins
 from pipeline.kernels.timing import Times
@@ -556,7 +557,7 @@ def test_a_ceiling_that_others_lowered_is_drawn_as_one(had: float, monkeypatch: 
     at_least = "at least " if is_lowered else ""
     assert said == [f"multiply-adds on registers, {at_least}9.00 GFLOP/s", f"memory, {at_least}40.0 GB/s"]
     assert axes.get_lines()[0].get_linestyle() == (":" if is_lowered else "-")
-    assert axes.get_title().endswith("2 threads beside other processes" if is_lowered else "2 threads")
+    assert drawn.get_suptitle().endswith("2 threads beside other processes" if is_lowered else "2 threads")
     # Its rate is 58 times that ceiling, of which no share is kept.
     bench.errors[gemm, "cpu_naive"], bench.facts["cpu_naive"] = Verdict(1, 0.0, 0.0), {}
     assert ("of peak" in tables.timed(bench)[0].columns) is not is_lowered
@@ -599,6 +600,23 @@ def test_the_names_of_a_rooflines_ceilings_are_clear_of_lines_and_edges(
     assert memory.get_rotation() == pytest.approx(slope, abs=0.1)
     above = memory.get_transform().transform(memory.get_position()) - start
     assert above == pytest.approx([0, 4 / 72 * figure.dpi])
+
+
+def test_a_rooflines_title_lies_in_the_figure_beside_a_long_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above the axes, which the legend makes narrow, it was cut at the figure's left edge."""
+    name = "a_matrix_product_of_forty_one_letters_xxx"
+    bench = seen({"numpy": (1e-3,)}, 0.3)
+    bench.plan = replace(bench.plan, kernels=(*bench.plan.kernels, CppSource(file=f"{name}.cpp")))
+    bench.verdicts[name], bench.times[bench.plan.problems[0]][name] = Verdict(1, 0.0, 0.0), Times(1, [1e-3], [1e-3])
+    roof = Ceilings(flop_per_s=(233e9,), bytes_per_s=(24e9,), threads=2, cores_had=0.3)
+    path = tmp_path / "roofline.png"
+    figure = drawn_by(monkeypatch, figures, lambda: figures.roofline(path, bench, ["numpy", name], roof, 233.0))
+    (title,) = figure.texts
+    box = title.get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
+    assert figure.axes[0].get_window_extent().y1 <= box.y0
 
 
 @pytest.mark.parametrize("kernels", [2, 6])

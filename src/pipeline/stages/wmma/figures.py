@@ -84,7 +84,7 @@ def roofline(path: Path, bench: Found, kernels: Sequence[str], roof: Ceilings | 
     axes.minorticks_off()
     plain(axes)
     figure.legend(frameon=False, fontsize=8, loc="outside right center")
-    axes.set_title(title(bench, kernels), fontsize=10)
+    figure.suptitle(title(bench, kernels), fontsize=10, wrap=True)  # of the figure: a long name leaves the axes narrow
     figure.savefig(path)
 
 
