@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import re
@@ -22,6 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from in_backend import experiment
 from matplotlib.figure import Figure
+from rich.console import Console
 
 from pipeline.errors import Impossible, UserError
 from pipeline.kernels.cpu.ceilings import Ceilings
@@ -34,6 +36,7 @@ from pipeline.kernels.timing import Times
 from pipeline.kernels.verify import Verdict, verify
 from pipeline.machine.device import Device, Place, gpus
 from pipeline.report.canvas import canvas, log_labels
+from pipeline.report.table import show_table
 from pipeline.runs.code.code_hash import hash_of
 from pipeline.runs.receipt import software
 from pipeline.runs.result import read_result
@@ -510,6 +513,22 @@ def test_noise_is_no_gain_of_padding() -> None:
     around = Around({"one": rates}, {"one": seconds}, {"one": samples})  # type: ignore[dict-item]  # arrays are sequences
     assert max(around.gain("one", size)[0] for size in sizes if size % 8) > 1.05
     assert around.typical_gain("one") == 1
+
+
+def test_the_table_of_padding_fits_a_terminal() -> None:
+    """A row without a gain took two lines, and the head of the rates was split."""
+    sizes = [4096 + step for step in STEPS]
+    seconds = dict.fromkeys(sizes, 1.0)
+    around = Around(
+        {"one": dict.fromkeys(sizes, 12_345.0)}, {"one": seconds}, {"one": dict.fromkeys(sizes, (1.0,) * 3)}
+    )
+    (table,) = shown(around)
+    file = io.StringIO()
+    show_table(Console(file=file, width=80), table)
+    assert len(file.getvalue().splitlines()) == 2 + len(STEPS)
+    assert table.columns[2] == "GFLOP/s" and {row[6] for row in table.rows} == {"", "none"}
+    gain = dict(padding.summary(around))["gain"]
+    assert gain.endswith("none: the ranges of the samples overlap, or have fewer than 3")
 
 
 def test_a_single_sample_and_a_busy_machine_make_no_gain_of_padding() -> None:

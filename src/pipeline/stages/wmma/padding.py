@@ -100,12 +100,18 @@ def _table(around: Around, name: str) -> Table:
     for size, rate in around.rates[name].items():
         padded = ("" if size % unit == 0 else digits(around.padded(name, size, unit)) for unit in UNITS)
         gain, unit = around.gain(name, size)
-        shown = f"{100 * (gain - 1):+.0f} %" if around.certain(name, size) else "none beyond the samples' range"
+        shown = f"{100 * (gain - 1):+.0f} %" if around.certain(name, size) else "none"
         best = (shown, str(next_multiple(size, unit))) if size % unit else ("", "")
         rows.append((str(size), str(multiple(size)), digits(rate), *padded, *best))
     doubt = "; uncertain, as the notes say" if name in around.uncertain else ""
     units = ", ".join(map(str, UNITS))
     return Table(f"{name}: GFLOP/s as N is, and padded to a multiple of {units}{doubt}", columns, tuple(rows))
+
+
+def summary(around: Around) -> tuple[tuple[str, str], ...]:
+    """What the last columns of the tables are."""
+    gain = f"of the best padding, without copies; none: the ranges of the samples overlap, or have fewer than {FEWEST}"
+    return ("gain", gain), ("by", "the N that it pads to")
 
 
 def metrics(around: Around) -> tuple[Metric, ...]:

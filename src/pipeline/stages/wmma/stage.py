@@ -330,7 +330,11 @@ class Wmma(Stage):
             *machine_code.table(code),
             *(() if around is None else padding.tables(around)),
         )
-        rows = (*tables.summary(bench), *tables.not_timed(bench))
+        rows = (
+            *tables.summary(bench),
+            *(() if around is None else padding.summary(around)),
+            *tables.not_timed(bench),
+        )
         run.artifact("summary.md").write_text(in_markdown(rows, shown), encoding="utf-8")
         return Result(
             metrics=(
