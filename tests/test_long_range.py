@@ -197,6 +197,7 @@ def test_the_reach_is_the_longest_distance_before_the_first_that_fails() -> None
     assert [one.reach for one in measured()] == [16, 0, None]  # of the last nobody knows
     found = {metric.name: metric.value for metric in metrics(measured())}
     assert found["models"] == 3 and "none/reach" not in found
+    assert found[LongRange.headline] == 1.0  # of the best model at the longest distance
     assert parameters(measured()) == (("parameters", "one 9, other 7 to 8"),)
     assert (found["one/accuracy_16"], found["one/reach"], found["one/sequence_s_64"]) == (0.95, 16, 2e-3)
 

@@ -100,13 +100,21 @@ def test_a_row_of_the_best_of_several_seeds_is_refused(tmp_path: Path) -> None:
     assert said.endswith("solver.seeds=3: one for each run here; stage.seeds says how many runs")
 
 
-def test_a_grid_whose_cells_share_a_seed_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        (("stage=pinn", "dataset=ode", "solver=gauss_newton", "solver.seeds=3"), "solver.seeds"),
+        (("stage=long_range", "stage.seeds=3"), "stage.seeds"),
+        pytest.param(("stage=pinn_comparison", "stage.seeds=3"), "stage.seeds", marks=pytest.mark.wide),
+        pytest.param(("stage=seeds", "dataset=digits", "stage.repeats=3"), "stage.repeats", marks=pytest.mark.wide),
+        pytest.param(("stage=amp", "dataset=digits", "stage.repeats=3"), "stage.repeats", marks=pytest.mark.wide),
+    ],
+    ids=["pinn", "long_range", "comparison", "seeds", "amp"],
+)
+def test_a_grid_whose_cells_share_a_seed_is_refused(tmp_path: Path, words: tuple[str, ...], key: str) -> None:
     """The same network would count twice in the median over the seeds."""
-    words = ("stage=pinn", "dataset=ode", "solver=gauss_newton", "solver.seeds=3")
     said = refused(tmp_path, "-m", *words, "seed=0,3,5,8")
-    assert said == (
-        "seed=3,5 with solver.seeds=3: both cells train seed 5; leave 3 between the seeds, or use solver.seeds=1"
-    )
+    assert said == f"seed=3,5 with {key}=3: both cells train seed 5; leave 3 between the seeds, or use {key}=1"
 
 
 @pytest.mark.wide

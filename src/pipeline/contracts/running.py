@@ -29,6 +29,7 @@ class Stage(Part):
     precision. `headline`: the metric that it is judged by, and where a run has none of it the first of `otherwise`.
     `task`: what the dataset has to be of (None: anything). `distributes`: its training may be that of several
     processes. `by`: the module of the backend that it works by, beside those that train; it decides its result.
+    `seeds_by`: its setting that says how many seeds it trains, from the experiment's upwards (None: that one).
     `trains_users`: what of the user's it leaves to a framework to train, as `stage.module=mine.Lit`; None: nothing.
     """
 
@@ -42,6 +43,7 @@ class Stage(Part):
     task: ClassVar[type[Task] | None] = None
     distributes: ClassVar[bool] = False
     by: ClassVar[str | None] = None
+    seeds_by: ClassVar[str | None] = None
 
     if TYPE_CHECKING:
 

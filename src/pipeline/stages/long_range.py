@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,30}$")]
 NO_RESULT = "no result"
 RECALLED = 0.9  # the accuracy from which on a distance counts as recalled
+HEADLINE = "best/accuracy"  # of the model that recalls most at the longest distance
 TWO = Annotated[int, Field(ge=2)]
 
 
@@ -60,8 +61,9 @@ class LongRange(Stage):
     timed: str = ""
 
     has_cells: ClassVar[bool] = True
+    seeds_by: ClassVar[str | None] = "seeds"
     task: ClassVar[type[Task] | None] = Recall
-    headline: ClassVar[str] = "models"
+    headline: ClassVar[str] = HEADLINE
 
     def __post_init__(self) -> None:
         if not self.chosen:
@@ -213,8 +215,10 @@ def measured(name: str, entries: Sequence[Entry]) -> Measured:
 
 
 def metrics(found: Sequence[Measured]) -> tuple[Metric, ...]:
-    """Of every model its reach, its accuracy by distance, and what a sequence costs by length."""
-    every = [count("models", sum(any(one.accuracies.values()) for one in found))]
+    """The accuracy of the best model at the longest distance; of every model its reach, its accuracy by distance, and
+    what a sequence costs by length.
+    """
+    every = [count("models", sum(any(one.accuracies.values()) for one in found)), *best(found)]
     for one in found:
         if one.reach is not None:
             every.append(Metric(f"{one.name}/reach", one.reach, "positions", direction="max"))
@@ -225,6 +229,13 @@ def metrics(found: Sequence[Measured]) -> tuple[Metric, ...]:
             every.append(seconds(f"{one.name}/sequence_s_{length}", cost.median))
             every.append(memory(f"{one.name}/peak_bytes_{length}", cost.peak))
     return tuple(every)
+
+
+def best(found: Sequence[Measured]) -> list[Metric]:
+    """The highest median accuracy of a model at the longest distance; nothing where no model has a result there."""
+    longest = max((distance for one in found for distance in one.accuracies), default=None)
+    at_longest = [one.accuracies[longest] for one in found if longest is not None and one.accuracies.get(longest)]
+    return [Metric(HEADLINE, max(map(statistics.median, at_longest)), direction="max")] if at_longest else []
 
 
 def parameters(found: Sequence[Measured]) -> tuple[tuple[str, str], ...]:

@@ -55,9 +55,9 @@ class PinnComparison(Stage):
     levels: tuple[Level, ...] = (1e-2, 1e-3, 1e-4, 1e-6)
 
     has_cells: ClassVar[bool] = True
+    seeds_by: ClassVar[str | None] = "seeds"
     solves: ClassVar[bool] = True
     packages: ClassVar[tuple[str, ...]] = ("scipy",)  # of a classical solver
-    headline: ClassVar[str] = "rows"
 
     def __post_init__(self) -> None:
         if not self.chosen:

@@ -48,6 +48,7 @@ class Seeds(Stage):
     repeats: Annotated[int, Field(gt=0, le=1000)] = 3
 
     has_cells: ClassVar[bool] = True
+    seeds_by: ClassVar[str | None] = "repeats"
     packages: ClassVar[tuple[str, ...]] = ("scipy",)  # of an interval
 
     def check(self, experiment: Experiment) -> None:

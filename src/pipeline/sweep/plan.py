@@ -160,20 +160,29 @@ def decide(cells: Sequence[tuple[Cell, str | None]], settings: Sweep, history: H
 
 
 def _refuse_shared_seeds(cells: Sequence[Cell]) -> None:
-    """Of a solver that trains several seeds at once, from the experiment's upwards: one in two cells counts twice."""
+    """Of cells that train several seeds each, from the experiment's upwards: one in two cells counts twice."""
     by_rest: dict[str, list[Experiment]] = {}
     for cell in cells:
-        if cell.experiment is not None and cell.experiment.solver.seeds > 1 and "seed" in cell.swept:
+        if cell.experiment is not None and _seeds(cell.experiment)[1] > 1 and "seed" in cell.swept:
             rest = {key: value for key, value in cell.swept.items() if key != "seed"}
             by_rest.setdefault(label_of(rest), []).append(cell.experiment)
     for alike in by_rest.values():
         alike.sort(key=lambda one: one.seed)
         for one, other in pairwise(alike):
-            if other.seed < one.seed + one.solver.seeds:
+            key, seeds = _seeds(one)
+            if other.seed < one.seed + seeds:
                 raise UserError(
-                    f"seed={one.seed},{other.seed} with solver.seeds={one.solver.seeds}: both cells train seed "
-                    f"{other.seed}; leave {one.solver.seeds} between the seeds, or use solver.seeds=1"
+                    f"seed={one.seed},{other.seed} with {key}={seeds}: both cells train seed {other.seed}; "
+                    f"leave {seeds} between the seeds, or use {key}=1"
                 )
+
+
+def _seeds(experiment: Experiment) -> tuple[str, int]:
+    """How many seeds a cell trains, behind the key that says so."""
+    stage = experiment.stage
+    if stage.seeds_by is not None:
+        return f"stage.{stage.seeds_by}", getattr(stage, stage.seeds_by)
+    return "solver.seeds", experiment.solver.seeds
 
 
 def decide_one(cell: Cell, retry: str, history: History) -> Decision:

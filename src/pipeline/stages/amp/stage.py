@@ -47,6 +47,7 @@ class Amp(Stage):
     initial_scale: Annotated[float, Field(gt=0, le=1e38, allow_inf_nan=False)] | None = None
 
     has_cells: ClassVar[bool] = True
+    seeds_by: ClassVar[str | None] = "repeats"
     headline: ClassVar[str] = "fp32/test_accuracy"
     probe: ClassVar[bool] = True
     varies_precision: ClassVar[bool] = True
