@@ -23,7 +23,7 @@ from pipeline.profilers.memory import Memory
 from pipeline.profilers.none import Off
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config
-from pipeline.runs.result import Result, metrics_of
+from pipeline.runs.result import Result, metrics_of, read_result
 from pipeline.stages import beside_gpt
 from pipeline.stages.beside_gpt import sentence
 from pipeline.tokens import from_plain, learned
@@ -165,6 +165,10 @@ def test_cells_of_a_saved_run_have_that_runs_framework(trained: Any, tmp_path: P
     words = ("stage=generate", "stage.prompt=a", "stage.tokens=2", "stage.temperature=0.5,1")
     grid = pipeline(tmp_path, "-m", f"run={trained('jax')}", *words, "tracking=none")
     assert (grid.returncode, "2 done · 0 failed" in grid.stderr) == (0, True), grid.stderr
+    _, texts = grid.stdout.split("text of each cell")
+    assert "stage.temperature=0.5  a" in texts and "*" not in grid.stdout.partition("text of")[0]
+    (kept,) = [one for one in map(read_result, runs(tmp_path)) if one and one.title == "grid"]
+    assert [name for name, _ in kept.table] == ["stage.temperature=0.5", "stage.temperature=1"]
 
 
 @pytest.mark.wide

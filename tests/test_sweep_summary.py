@@ -27,6 +27,7 @@ from pipeline.runs.json_files import write_json
 from pipeline.runs.result import Direction, Metric, Result, by_name, count, memory, rate
 from pipeline.runs.run import Run
 from pipeline.stages.cells import caveats, run_cells
+from pipeline.stages.generate import Generate
 from pipeline.stages.train import Train
 from pipeline.sweep.ledger import Ledger, outcome_text
 from pipeline.sweep.plan import Cell, label_of
@@ -58,6 +59,34 @@ def test_the_best_is_chosen_by_the_validation_figure() -> None:
     lines = shown(found)
     assert [line.split() for line in lines[2:4]] == [["a", "0.1000"], ["b", "0.2000", "*"]]
     assert lines[4] == "* the best by validation/loss of the weights that were kept"
+
+
+def of_generate(number: int, temperature: str, text: str, folder: Path) -> Entry:
+    """A cell of stage=generate that has written a text."""
+    stage = Generate(prompt="Call me")
+    experiment: Any = SimpleNamespace(stage=stage, dataset=None)
+    cell = Cell(number, {"stage.temperature": temperature}, {}, [], experiment, None)
+    journal = Journal.begin(folder, "generate", {})
+    speed = rate("decode/tokens_per_s", 100 + number, "tokens")
+    journal.write_result(Result((speed,), table=(("text", text), ("prefill", "900 tokens/s"))))
+    return replace(entry_of(cell, speed), run=journal.folder)
+
+
+def test_texts_are_shown_and_no_rate_is_the_best(tmp_path: Path) -> None:
+    long = "Call me " * 200
+    found = [of_generate(at, f"0.{at}", text, tmp_path) for at, text in enumerate(("Call me\n(Ishmael)", long), 1)]
+    lines = shown(found)
+    assert not any("*" in line or "best" in line for line in lines)
+    assert [line.rstrip() for line in lines[4:8]] == [
+        "text of each cell",
+        "stage.temperature=0.1  Call me",
+        f"{'':21}  (Ishmael)",
+        lines[7],
+    ]
+    assert lines[7].startswith("stage.temperature=0.2  Call me Call me")
+    assert len(" ".join(lines)) < len(long)
+    assert lines[-1] == "some are cut: the result of each run has all of it"
+    assert Pivot(found, Sweep(best="decode/tokens_per_s")).best() == {(("0.2",), "")}  # whoever asks for it
 
 
 def test_each_dataset_has_its_best() -> None:

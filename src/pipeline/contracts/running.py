@@ -25,11 +25,12 @@ class Stage(Part):
 
     `starts_from_run`: it works on the run that `run=<id>` names, with that run's experiment. `solves`: it trains for a
     problem, not for a dataset. `reads`: the only groups that decide its result (None: all of them). `has_cells`: it
-    runs other experiments as its own cells, and its checks try them. `varies_precision`: the cells differ in
-    precision. `headline`: the metric that it is judged by, and where a run has none of it the first of `otherwise`.
-    `task`: what the dataset has to be of (None: anything). `distributes`: its training may be that of several
-    processes. `by`: the module of the backend that it works by, beside those that train; it decides its result.
-    `seeds_by`: its setting that says how many seeds it trains, from the experiment's upwards (None: that one).
+    runs other experiments as its own cells, and its checks try them. `varies_precision`: the cells differ in precision.
+    `headline`: the metric that it is judged by, and where a run has none of it the first of `otherwise`. `task`: what
+    the dataset has to be of (None: anything). `distributes`: its training may be that of several processes. `by`: the
+    module of the backend that it works by, beside those that train; it decides its result. `makes`: the rows of its
+    result's table that hold what it makes, which a grid shows, and marks no cell as the best (None: its metrics are all
+    of it). `seeds_by`: its setting that says how many seeds it trains, from the experiment's upwards (None: that one).
     `trains_users`: what of the user's it leaves to a framework to train, as `stage.module=mine.Lit`; None: nothing.
     """
 
@@ -43,6 +44,7 @@ class Stage(Part):
     task: ClassVar[type[Task] | None] = None
     distributes: ClassVar[bool] = False
     by: ClassVar[str | None] = None
+    makes: ClassVar[str | None] = None
     seeds_by: ClassVar[str | None] = None
 
     if TYPE_CHECKING:

@@ -68,6 +68,7 @@ class Generate(Stage):
     reads: ClassVar[tuple[str, ...]] = ("backend", "device", "precision", "model")  # the text is not read again
     by: ClassVar[str] = BY
     headline: ClassVar[str] = "decode/tokens_per_s"
+    makes: ClassVar[str | None] = "text"  # a rate says nothing of its quality
 
     @property
     def stops(self) -> tuple[str, ...]:

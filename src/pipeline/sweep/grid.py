@@ -19,7 +19,7 @@ from pipeline.runs.code.code_hash import code_sha256
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Result, count
 from pipeline.runs.run import Run
-from pipeline.sweep import summary
+from pipeline.sweep import summary, texts
 from pipeline.sweep.claims import NAME, Claims, Shared
 from pipeline.sweep.compose import Composer
 from pipeline.sweep.history import History
@@ -112,7 +112,8 @@ def record(
         counts = Counter(entry.state for entry in found)
         metrics = (count(f"cells/{state.replace(' ', '_')}", number) for state, number in sorted(counts.items()))
         tables, notes = (summary.table(found, settings),), summary.notes(found, settings)
-        run.journal.write_result(Result(tuple(metrics), notes=notes, tables=tables, title=name))
+        rows = tuple(texts.of_cells((entry.cell, entry.run) for entry in found))
+        run.journal.write_result(Result(tuple(metrics), rows, notes=notes, tables=tables, title=name))
 
     planned = {cell.number: code_sha256(cell.experiment) for cell in todo if cell.experiment}
     claims = Claims(history.root)

@@ -17,11 +17,13 @@ from rich.console import Console
 
 from pipeline.experiment.settings import Sweep
 from pipeline.report.table import figure_of, file_heads, in_cells, median_and_range, seconds, show_table
+from pipeline.report.table import show as show_rows
 from pipeline.runs import listing
 from pipeline.runs.better import ENDS, better_of
 from pipeline.runs.judged_on import GIVEN_OTHERWISE, examples_of, says_which
 from pipeline.runs.result import Kind, Metric, Table, by_name, judged_by, read_result
 from pipeline.spec import group_of
+from pipeline.sweep import texts
 from pipeline.sweep.ledger import headlines, undeclared
 from pipeline.sweep.plan import Cell, Decision
 from pipeline.sweep.schedule import Outcome
@@ -95,6 +97,7 @@ class Pivot:
 
     def __init__(self, found: Sequence[Entry], by: Sweep | None = None) -> None:
         self.by = by or Sweep()
+        self.makes = any(texts.made(entry.cell) for entry in found)
         first = next((entry.metrics for entry in found if entry.metrics), {})
         names = headlines(next((entry.cell for entry in found if entry.cell.experiment), found[0].cell))
         self.losses_differ = any(group_of(key) == "loss" for key in found[0].cell.swept)
@@ -206,7 +209,7 @@ class Pivot:
 
     def better(self) -> str:
         """`min`, `max` or `none`: what is better of the judging metric. Different losses are not compared."""
-        if self.by_different_losses:
+        if self.by_different_losses or (self.makes and not self.chosen):
             return "none"
         declared = self.declared[self.judge].direction if self.declared else "none"
         return better_of(declared, self.by.direction if self.chosen else None)
@@ -274,10 +277,16 @@ def notes(found: Sequence[Entry], by: Sweep | None = None) -> tuple[str, ...]:
 
 
 def show(console: Console, found: Sequence[Entry], by: Sweep | None = None) -> None:
-    """Print the table over the grid and what its best position is the best by."""
+    """Print the table over the grid and what its best position is the best by, then the texts that cells have made."""
     show_table(console, table(found, by))
     for text in notes(found, by):
         console.print(text, style="dim", highlight=False, markup=False)
+    whole = texts.of_cells((entry.cell, entry.run) for entry in found)
+    short = texts.shortened(whole)
+    if whole:
+        show_rows(console, "text of each cell", short)
+    if short != whole:
+        console.print("some are cut: the result of each run has all of it", style="dim", highlight=False)
 
 
 def _best_by(pivot: Pivot) -> str:
