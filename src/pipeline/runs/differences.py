@@ -15,6 +15,7 @@ from pipeline.runs.result import Metric, metrics_of, read_result
 
 RESUMPTION = "resumption"  # with what a run went on that differed from its beginning; empty of most runs
 SECTIONS = ("config", "code", "data", "software", "machine", RESUMPTION)
+FEW = 3  # modules that one of the runs alone has are named; how many more there are is said
 # What a run is called and where things lie decide nothing.
 NOT_COMPARED = ("name", "resume", "output_dir", "tracking", "sweep")
 FILLED = "config_sha256"  # differs alone where a variable that the config names has another value
@@ -113,9 +114,15 @@ def _differing_modules(accounts: Sequence[Account]) -> dict[str, list[Any]]:
         return {}
     every = [account.modules for account in accounts]
     lacked = {name for one in every for name in one if not all(name in each for each in every)} - {*changed}
-    others = [", ".join(name for name in one if name in lacked) for one in every]
+    others = [_few([name for name in one if name in lacked]) for one in every]
     rows = {_with_files(name): [one.get(name, ABSENT) for one in every] for name in changed}
     return rows | ({"only here": [text or ABSENT for text in others]} if any(others) else {})
+
+
+def _few(names: Sequence[str]) -> str:
+    """The first of them, since another backend has dozens of other modules."""
+    left = len(names) - FEW
+    return ", ".join(names) if left <= 1 else f"{', '.join(names[:FEW])} and {left} more"
 
 
 def _with_files(module: str) -> str:
