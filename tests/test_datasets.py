@@ -198,6 +198,16 @@ def test_images_that_are_not_in_0_to_1_once_scaled_are_refused(x: Any, scale: An
     assert str(caught.value).startswith(f"dataset=mine: {fault}")
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 8, 1)])
+def test_examples_without_any_number_are_refused(shape: tuple[int, ...]) -> None:
+    """They were trained on, and the accuracy of the bias reported."""
+    split = Split(np.zeros((3, *shape)), np.zeros(3, np.int64))
+    with pytest.raises(UserError) as caught:
+        check_data(Data(split, split, split, Classification(shape, ("one",)), ""), "mine")
+    said = f"dataset=mine: train.x has shape {(3, *shape)}: its examples hold no number; give at least one"
+    assert str(caught.value) == f"{said} (see pipeline.datasets.Data)"
+
+
 def test_numbers_beyond_float32_are_refused() -> None:
     """They became inf in a training in float32, and the message blamed the learning rate."""
     for value in (1e39, -1e39):

@@ -70,6 +70,8 @@ def _check_shape(x: np.ndarray, shapes: Shapes, dataset: str, name: str) -> None
         wanted = ", ".join(["N", *map(str, shapes.x)])
         hint = "; grey images have C = 1" if len(shapes.x) == 3 and shapes.vocabulary is None else ""
         raise _broken(dataset, f"{name}.x has shape {x.shape}", f"its task says ({wanted}){hint}")
+    if 0 in x.shape[1:]:
+        raise _broken(dataset, f"{name}.x has shape {x.shape}: its examples hold no number", "give at least one")
     kinds = "iu" if shapes.vocabulary is not None else "buif"
     if x.dtype.kind not in kinds:
         what = "tokens are integers" if shapes.vocabulary is not None else "give integers or floating-point numbers"
