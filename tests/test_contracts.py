@@ -108,7 +108,7 @@ def test_what_a_spec_lacks_is_named(monkeypatch: pytest.MonkeyPatch, message: st
     cls, group = FAULTS[message]
     target = f"{cls.__module__}.{cls.__name__}"
     monkeypatch.setenv("PIPELINE_MODULES", cls.__module__)
-    monkeypatch.setattr("pipeline.spec._taken", None)
+    monkeypatch.setattr("pipeline.allowed._taken", None)
     with pytest.raises(UserError) as caught:
         build({"_target_": target}, group, GROUPS[group])
     assert str(caught.value) == f"{group}._target_={target}: {message}"
@@ -116,7 +116,7 @@ def test_what_a_spec_lacks_is_named(monkeypatch: pytest.MonkeyPatch, message: st
 
 def test_a_spec_may_offer_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIPELINE_MODULES", __name__)
-    monkeypatch.setattr("pipeline.spec._taken", None)
+    monkeypatch.setattr("pipeline.allowed._taken", None)
     assert isinstance(build({"_target_": f"{__name__}.More"}, "stage", GROUPS["stage"]), More)
 
 

@@ -297,7 +297,7 @@ def test_kernels_of_one_class_are_told_apart_by_their_settings() -> None:
 def test_kernels_of_one_name_are_refused(
     kernels: tuple[object, ...], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.spec._taken", ("pipeline", __name__))
+    monkeypatch.setattr("pipeline.allowed._taken", ("pipeline", __name__))
     with pytest.raises(UserError) as error:
         named.kernels_of(kernels)
     assert str(error.value) == said

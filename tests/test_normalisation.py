@@ -359,7 +359,7 @@ def test_what_cannot_be_normalised_is_refused(tmp_path: Path) -> None:
 
 def test_a_field_of_that_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIPELINE_MODULES", "own_examples")
-    monkeypatch.setattr("pipeline.spec._taken", None)
+    monkeypatch.setattr("pipeline.allowed._taken", None)
     plain = experiment("torch")
     with pytest.raises(
         UserError, match=r"^dataset=taken: Taken has a field normalise, and dataset\.normalise is a key "

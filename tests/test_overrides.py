@@ -12,7 +12,7 @@ import pytest
 from command import write_files
 from override_sets import sets
 
-from pipeline import spec
+from pipeline.allowed import allowed_modules
 from pipeline.cli.conf_path import conf_path
 from pipeline.cli.exits import LONGEST_MESSAGE, status_of
 from pipeline.cli.help import choices
@@ -22,7 +22,7 @@ from pipeline.datasets.mnist_like import MnistLike
 from pipeline.errors import UserError, bad_choice, nearest
 from pipeline.experiment import GROUPS, Experiment
 from pipeline.ready import ready
-from pipeline.spec import allowed_modules, take_allow_list
+from pipeline.spec import take_allow_list
 
 SEED = 14
 
@@ -55,7 +55,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")  # profiler=torch sets it before torch is imported
-    monkeypatch.setattr(spec, "_taken", None)
+    monkeypatch.setattr("pipeline.allowed._taken", None)
     return tmp_path
 
 

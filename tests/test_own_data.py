@@ -34,7 +34,7 @@ QUICK = ("training.epochs=1", "tracking=none", "model=linear")
 @pytest.fixture(autouse=True)
 def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIPELINE_MODULES", "own_examples")
-    monkeypatch.setattr("pipeline.spec._taken", None)
+    monkeypatch.setattr("pipeline.allowed._taken", None)
 
 
 def sizes(data: Data) -> tuple[int, int, int]:

@@ -334,7 +334,7 @@ REFUSED: dict[str, str] = {
 @pytest.mark.parametrize("asked", REFUSED)
 def test_what_is_no_metric_is_refused(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
     monkeypatch.setenv("PIPELINE_MODULES", "own_metrics")
-    monkeypatch.setattr("pipeline.spec._taken", None)
+    monkeypatch.setattr("pipeline.allowed._taken", None)
     with pytest.raises(UserError) as caught:
         build_as(Training, {"metrics": yaml.safe_load(f"[{asked}]")}, "training")
     assert str(caught.value) == REFUSED[asked]

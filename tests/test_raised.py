@@ -47,6 +47,22 @@ def test_a_traceback_that_is_quoted_counts() -> None:
     assert in_words(caught(lambda: (_ for _ in ()).throw(RuntimeError(quoted)))).startswith("KeyError: 3, in load (")
 
 
+@pytest.mark.parametrize(("file", "top"), [("lab/nets.py", "lab"), ("lab.py", "lab")])
+def test_an_installed_package_that_the_user_names_is_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, top: str
+) -> None:
+    place = tmp_path / "site-packages" / file
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text("def build():\n    return {}['width']\n")
+    namespace: dict[str, Callable[[], object]] = {}
+    exec(compile(place.read_text(), str(place), "exec"), namespace)
+    monkeypatch.setattr("pipeline.allowed._taken", None)
+    error = caught(namespace["build"], here=False)
+    assert in_words(error) == "KeyError: 'width'"
+    monkeypatch.setenv("PIPELINE_MODULES", f"other,{top}.more")
+    assert in_words(error) == f"KeyError: 'width', in build ({place}, line 2)"
+
+
 def test_what_a_library_raises_is_about_what_it_trains(tmp_path: Path) -> None:
     library = caught(lambda: np.zeros(3).reshape(2), here=False)
     library = library.with_traceback(None)  # NumPy has no frame of Python there

@@ -20,9 +20,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from pipeline.allowed import ALLOW_VARIABLE, allowed_modules
 from pipeline.cli.overrides import OF_GRIDS
 from pipeline.errors import UserError, cut, shown
-from pipeline.spec import ALLOW_VARIABLE, allowed_modules
 from pipeline.sweep.hydra_plugins import MODULE, PLUGINS
 
 # Settings that have to be as conf/config.yaml has them, and what to use instead.

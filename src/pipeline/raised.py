@@ -9,6 +9,8 @@ import traceback
 from functools import cache
 from pathlib import Path
 
+from pipeline.allowed import is_listed
+
 INSTALLED = ("site-packages", "dist-packages")
 HERE = Path(__file__).parent
 LONGEST = 300  # characters of an exception's message that are shown
@@ -46,11 +48,17 @@ def is_of_this_package(error: BaseException) -> bool:
 
 def _users(file: str, line: int, function: str) -> str | None:
     path = Path(file)
-    if path.is_relative_to(HERE) or not path.is_file() or is_installed(path):
+    if path.is_relative_to(HERE) or not path.is_file() or (is_installed(path) and not _is_named(path)):
         return None
     with contextlib.suppress(ValueError, OSError):  # it lies elsewhere, or the current folder is gone
         path = path.relative_to(Path.cwd())
     return f"{function} ({path}, line {line})"
+
+
+def _is_named(path: Path) -> bool:
+    """Whether it lies in an installed package that PIPELINE_MODULES names: that is the user's code, too."""
+    folders = [place for place, part in enumerate(path.parts[:-1]) if part in INSTALLED]
+    return bool(folders) and is_listed(path.parts[folders[-1] + 1])
 
 
 def message(error: BaseException) -> str:

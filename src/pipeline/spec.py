@@ -12,7 +12,6 @@ import difflib
 import importlib
 import importlib.util
 import inspect
-import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -23,11 +22,11 @@ import pydantic
 import pydantic.dataclasses
 from pydantic import Field
 
+from pipeline.allowed import ALLOW_VARIABLE, allowed_modules, take
 from pipeline.errors import UserError, bad_key, cut, shown
 from pipeline.raised import in_words
 from pipeline.variables import filled
 
-ALLOW_VARIABLE = "PIPELINE_MODULES"
 LARGEST_INTEGER = 2**32 - 1  # no seed, size or count is larger; frameworks count in 32 or 64 bits
 LARGEST_NUMBER = 1e38  # float32 holds it
 ALIKE = 0.8  # of difflib's ratio: from here on a name is that of an optional method, misspelt
@@ -193,32 +192,18 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else shown(value)
 
 
-def allowed_modules() -> tuple[str, ...]:
-    """Packages that a `_target_` may come from. Only the environment extends the list: no config can."""
-    return _taken or _listed()
-
-
 def take_allow_list() -> None:
     """Keep the list as the environment has it now, before anything reads a config that might change the environment.
 
     Raises UserError for a module that is not on the path: a mistyped name would allow nothing without a word.
     """
-    global _taken
-    _taken = _listed()
-    for name in _taken[1:]:
+    named = take()[1:]
+    for name in named:
         if name.endswith(".py"):
-            raise UserError(f"{ALLOW_VARIABLE}={cut(','.join(_taken[1:]))}: write the module's name, {name[:-3]}")
+            raise UserError(f"{ALLOW_VARIABLE}={cut(','.join(named))}: write the module's name, {name[:-3]}")
         top = name.partition(".")[0]
         if importlib.util.find_spec(top) is None:
-            raise UserError(f"{ALLOW_VARIABLE}={cut(','.join(_taken[1:]))}: no module {cut(top)} on the path")
-
-
-_taken: tuple[str, ...] | None = None
-
-
-def _listed() -> tuple[str, ...]:
-    extra = os.environ.get(ALLOW_VARIABLE, "").split(",")
-    return ("pipeline", *(name.strip() for name in extra if name.strip()))
+            raise UserError(f"{ALLOW_VARIABLE}={cut(','.join(named))}: no module {cut(top)} on the path")
 
 
 def check_allowed(target: str, key: str) -> None:

@@ -142,7 +142,7 @@ def _cuda_started() -> bool:
 
 
 def _users() -> tuple[str, ...]:
-    from pipeline.spec import allowed_modules
+    from pipeline.allowed import allowed_modules
 
     return tuple(name.partition(".")[0] for name in allowed_modules() if name != "pipeline")
 

@@ -16,12 +16,12 @@ from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
 
+from pipeline.allowed import is_listed
 from pipeline.machine.environment import is_users
 from pipeline.raised import INSTALLED, is_installed
 from pipeline.runs.code import environment
 from pipeline.runs.code import files as code_files
 from pipeline.runs.code import syntax as code_syntax
-from pipeline.spec import allowed_modules
 
 PACKAGE = "pipeline"
 SUFFIXES = (".py", *EXTENSION_SUFFIXES)
@@ -61,11 +61,6 @@ def _top(name: str) -> tuple[Path | None, tuple[Path, ...]]:
 def is_own(name: str, path: Path) -> bool:
     """Whether the module is this package's or the user's."""
     return is_listed(name) or not is_installed(path)
-
-
-def is_listed(name: str) -> bool:
-    """Whether the module belongs to this package, or to a package that PIPELINE_MODULES names a module of."""
-    return name.partition(".")[0] in {one.partition(".")[0] for one in allowed_modules()}
 
 
 def is_ours(name: str) -> bool:
