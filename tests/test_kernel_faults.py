@@ -211,7 +211,7 @@ def test_a_kernel_in_another_process_is_timed_and_checked_there() -> None:
     launch.refill(made.d)
     assert np.isnan(launch.result()).all()
     assert 0 < launch.seconds(3) < 1
-    assert str(check(made, launch.result()).fault).startswith("writes beyond D: 1 numbers")
+    assert str(check(made, launch.result()).fault).startswith("writes beyond D: 1 number")
     assert launch.facts["threads"] == blas()["threads"]
     with pytest.raises(RunError, match=r"^no room$"):
         Apart(Late(), _refused, made, limit=9.0)
@@ -310,7 +310,7 @@ class OnACardAlone(Source):
 @pytest.mark.parametrize(
     ("change", "fault", "note"),
     [
-        (("row >= M", "row > M"), "rehearsed on the CPU: sizes, 1 fp32, by columns: mine.cu: thread (", ""),
+        (("row >= M", "row > M"), "rehearsed on the CPU: sizes, at M=N=K=1, fp32, by columns: mine.cu: thread (", ""),
         pytest.param(
             ("Sum sum", 'asm volatile("membar.gl;"); Sum sum'),
             None,
@@ -353,7 +353,9 @@ class OnCard(Matmul):
 @pytest.mark.parametrize("writes", ["", "A", "BC"])
 def test_what_a_kernel_writes_into_copies_of_its_operands_is_seen(writes: str) -> None:
     found = verify(Numpy(), [SMALL], partial(OnCard, writes=writes), seed=0).fault
-    assert found == (f"sizes, 16 fp32, by columns: writes into {', '.join(writes)}, or beside" if writes else None)
+    assert found == (
+        f"sizes, at M=N=K=16, fp32, by columns: writes into {', '.join(writes)}, or beside" if writes else None
+    )
 
 
 @pytest.mark.parametrize("order", ["column", "row"])
@@ -369,7 +371,7 @@ def test_a_copy_has_the_margins_and_lies_as_the_matrix_does(dtype: str, order: L
     copy = Copy.of(made.room())
     whole = copy.whole.copy()
     whole[copy.begin + copy.length] = 0
-    assert str(check(made, copy.inner(whole)).fault).startswith("writes beyond D: 1 numbers")
+    assert str(check(made, copy.inner(whole)).fault).startswith("writes beyond D: 1 number")
     assert made.digest() == digest(map(with_margins, made.abc))
 
 
@@ -382,7 +384,7 @@ class Copied(Matmul):
 
 def test_a_launch_whose_result_is_a_copy_has_to_say_how_it_is_refilled() -> None:
     found = verify(Numpy(), [SMALL], lambda made: Copied(made, 1), seed=0)
-    assert found.fault == "sizes, 16 fp32, by columns: override `refill`: D is not what it filled in"
+    assert found.fault == "sizes, at M=N=K=16, fp32, by columns: override `refill`: D is not what it filled in"
 
 
 class Gives(Matmul):
@@ -412,8 +414,8 @@ def test_a_result_that_is_not_the_buffer_of_d_is_said(give: Callable[[np.ndarray
     """It was `AttributeError: 'NoneType' object has no attribute 'reshape'`, of a line of ours."""
     found = verify(Numpy(), [SMALL], lambda made: Gives(made, give), seed=0)
     assert found.fault == (
-        f"sizes, 16 fp32, by columns: result() gave {given}, where an array of shape (256,) of float32 is wanted: "
-        "the buffer of D (16 × 16) as `operands.d` stores it, padding included"
+        f"sizes, at M=N=K=16, fp32, by columns: result() gave {given}, where an array of shape (256,) of float32 is "
+        "wanted: the buffer of D (16 × 16) as `operands.d` stores it, padding included"
     )
 
 
@@ -424,7 +426,7 @@ def test_a_kernel_that_cannot_be_prepared_is_a_verdict() -> None:
         return Matmul(made, 1)
 
     found = verify(Numpy(), all_cases("fp32"), prepare, seed=0)
-    assert (found.n, found.fault) == (1, "sizes, 1×7×3 fp32, by columns: mine.cu: does not compile")
+    assert (found.n, found.fault) == (1, "sizes, at M=1, N=7, K=3, fp32, by columns: mine.cu: does not compile")
 
 
 def test_the_kernel_of_the_page_is_right_as_the_page_launches_it(tmp_path: Path) -> None:
@@ -440,7 +442,7 @@ def test_the_kernel_of_the_page_is_right_as_the_page_launches_it(tmp_path: Path)
     ("kernel", "fault"),
     [
         (Late(prepare_s=0.6), None),
-        (Late(call_s=5.0), "sizes, 16 fp32, by columns: has not ended after 0 s"),
+        (Late(call_s=5.0), "sizes, at M=N=K=16, fp32, by columns: has not ended after 0 s"),
         (Late(fails_after=1), "raises ValueError: enough"),
     ],
 )
@@ -455,7 +457,7 @@ def test_a_call_that_never_ends_is_ended_also_where_it_is_timed_for_an_idea(monk
     """The last problem's further calls had no limit: the stage hung."""
     monkeypatch.setattr(verifying, "LIMIT_S", 0.3)
     found = verify(Late(), [SMALL], partial(Unkind, how="sleeps"), seed=0)
-    assert found.fault == "sizes, 16 fp32, by columns: has not ended after 0 s"
+    assert found.fault == "sizes, at M=N=K=16, fp32, by columns: has not ended after 0 s"
 
 
 def test_a_kernel_of_the_users_rests_as_long_as_it_says() -> None:
@@ -528,7 +530,7 @@ def test_a_kernel_that_fails_while_it_is_timed_is_a_row() -> None:
     assert [list(found) for found in bench.times.values()] == [["numpy"], ["numpy"]]
     fault = bench.verdicts["late_fails_after_5"].fault
     assert fault is not None
-    assert without_place(fault) == "32 fp32, by columns, while it was timed: raises ValueError: enough"
+    assert without_place(fault) == "at M=N=K=32, fp32, by columns, while it was timed: raises ValueError: enough"
     assert bench.yardstick == "numpy"
 
 

@@ -110,7 +110,7 @@ def test_check_lets_rounding_pass_and_nothing_else(dtype: str, order: Order) -> 
     assert str(unwritten).startswith("1961 of 1961 elements are wrong: D[0,0]")
     beside = buffer.copy()
     beside[gemm.ldc - 1] = 0  # behind the first column or row
-    assert check(made, beside).fault == f"writes beside D: 1 numbers between its {order}s"  # type: ignore[arg-type]
+    assert check(made, beside).fault == f"writes beside D: 1 number between its {order}s"  # type: ignore[arg-type]
     if dtype != "int8":
         assert fault((0, 0), np.nan).startswith("1 of 1961 elements are wrong: D[0,0] = nan")
 
@@ -204,10 +204,10 @@ class Faulty(Launch):
     ("how", "said"),
     [
         ("right", "None"),
-        ("zeroes", "16 fp32, by columns: writes into A, or beside"),
+        ("zeroes", "at M=N=K=16, fp32, by columns: writes into A, or beside"),
         ("c", "writes into C, or beside"),
-        ("beyond", "writes beyond D: 1 numbers before or behind its buffer"),
-        ("a row too far", "writes beyond D: 1 numbers before or behind its buffer"),  # NaN, from what lies behind A
+        ("beyond", "writes beyond D: 1 number before or behind its buffer"),
+        ("a row too far", "writes beyond D: 1 number before or behind its buffer"),  # NaN, from what lies behind A
         ("lazy", "256 of 256 elements are wrong: D[0,0] = nan"),
     ],
 )
@@ -337,11 +337,17 @@ def test_two_files_of_one_stem_are_named(tmp_path: Path) -> None:
         ("f", "files of kernels end in .cpp, .cc or .cu; rename it"),
         ("f.py", "of a kernel in Python name the class, as f.Fast"),
         ("none.cxx", "no such file"),
+        ("folder", "a folder; name a file in it, as folder/fast.cu"),
+        ("empty", "a folder; name a file in it, as empty/fast.cpp"),
     ],
 )
 def test_a_file_of_another_ending_is_refused_as_a_file(file: str, said: str, tmp_path: Path) -> None:
     for name in ("f.cxx", "f.CPP", "f", "f.py"):
         (tmp_path / name).write_text("")
+    for name in ("empty", "folder"):
+        (tmp_path / name).mkdir()
+    for name in ("fast.py", "fast.cu"):
+        (tmp_path / "folder" / name).write_text("")
     with pytest.raises(UserError) as error:
         named.kernels_of((str(tmp_path / file),))
     assert str(error.value) == f"stage.kernels={cut(tmp_path / file)}: {said}"

@@ -56,11 +56,15 @@ LADDER = ("cpu_naive", "cpu_order", "cpu_blocked", "cpu_vector", "cpu_packed", "
 GEMM = (HERE / "own_kernel.cpp").read_text()
 # What goes wrong in a kernel of a user's, and what is said of it.
 FAULTS = {
-    "nan": ("beta != 0 ? beta * c[i + j * ldc] : 0", "beta * c[i + j * ldc]", "NaN in C with beta 0, 37×53×71 fp32"),
+    "nan": (
+        "beta != 0 ? beta * c[i + j * ldc] : 0",
+        "beta * c[i + j * ldc]",
+        "NaN in C with beta 0, at M=37, N=53, K=71, fp32",
+    ),
     "short": ("p < k", "p < k - (k > 70)", "elements are wrong: D[0,0] = "),
     "beside": ("float sum = 0;", "float sum = 0; if (ldc > m) d[m + j * ldc] = 0;", "writes beside D: 53 numbers"),
     "crash": ("float sum = 0;", "float sum = *(const volatile float *)(4096 * i);", "crashed (SIGSEGV)"),
-    "later": ("float sum = 0;", "float sum = (m == 21);", "the size that is timed, 21 fp32"),
+    "later": ("float sum = 0;", "float sum = (m == 21);", "the size that is timed, at M=N=K=21, fp32"),
     "exits": ("float sum = 0;", "float sum = 0; _exit(3);", "crashed (exit status 3)"),
 }
 

@@ -76,14 +76,18 @@ def _beyond(d: np.ndarray, gemm: Gemm) -> str | None:
         return None
     outside = np.concatenate((d.base[:margin], d.base[margin + d.size :]))
     changed = _written(outside)
-    return f"writes beyond D: {changed} numbers before or behind its buffer" if changed else None
+    return f"writes beyond D: {_numbers(changed)} before or behind its buffer" if changed else None
 
 
 def _overwritten(margin: np.ndarray, gemm: Gemm) -> str | None:
     """Whether numbers beside D were written."""
     beside = margin[gemm.m :] if gemm.order == "column" else margin[:, gemm.n :]
     changed = _written(beside)
-    return f"writes beside D: {changed} numbers between its {gemm.order}s" if changed else None
+    return f"writes beside D: {_numbers(changed)} between its {gemm.order}s" if changed else None
+
+
+def _numbers(count: int) -> str:
+    return f"{count} number{'s' * (count != 1)}"
 
 
 def _written(outside: np.ndarray) -> int:

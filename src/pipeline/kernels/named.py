@@ -151,6 +151,9 @@ def _no_kernel(file: Path) -> str:
         return "no such file"
     if file.suffix == ".py":
         return f"of a kernel in Python name the class, as {file.stem}.Fast"
+    if file.is_dir():
+        kernels = sorted(one.name for one in file.iterdir() if one.suffix in FILES)
+        return f"a folder; name a file in it, as {file.name}/{(kernels or ['fast.cpp'])[0]}"
     *most, last = FILES
     return f"files of kernels end in {', '.join(most)} or {last}; rename it"
 

@@ -237,7 +237,7 @@ def _rows(gemm: Gemm, seed: int) -> np.ndarray | None:
 
 def _called(case: Case) -> str:
     what, gemm, _, _ = case
-    return f"{what}, {gemm}"
+    return f"{what}, at {gemm.in_full}"
 
 
 def _apart(problems: list[Case], prepare: Prepare, seed: int, limit: float, how: str, printed: Path | None) -> Verdict:

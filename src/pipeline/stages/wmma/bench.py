@@ -209,7 +209,9 @@ class Bench(Found):
             with self._its_own_row((gemm, name)):
                 after = right(made[gemm], launch, self.plan.seed)
                 if after.fault:
-                    self._wrong(self.timed[name], Verdict(1, 0.0, 0.0, f"{gemm}, after it was timed: {after.fault}"))
+                    self._wrong(
+                        self.timed[name], Verdict(1, 0.0, 0.0, f"at {gemm.in_full}, after it was timed: {after.fault}")
+                    )
         return {
             gemm: {name: times for (of, name), times in found.items() if of == gemm and name in self.timed}
             for gemm in problems
@@ -271,7 +273,7 @@ class Bench(Found):
         kernel = next(one for one in self.plan.kernels if one.name == name)
         if is_ours(kernel) and not isinstance(error, Readable):
             raise error
-        self._wrong(kernel, Verdict(1, 0.0, 0.0, f"{gemm}, while it was timed: {in_words(error)}"))
+        self._wrong(kernel, Verdict(1, 0.0, 0.0, f"at {gemm.in_full}, while it was timed: {in_words(error)}"))
 
     def _judge(self, kernel: Kernel, problems: Sequence[Case], prepare: Prepare) -> None:
         """Verify a kernel, and say so at once where it is wrong."""
