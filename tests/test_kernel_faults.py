@@ -551,7 +551,9 @@ def test_a_time_that_is_mostly_the_call_itself_says_nothing_of_larger_sizes() ->
     assert not bench.skipped
     assert list(bench.times[bench.plan.problems[0]]) == ["late_call_s_0.0007"]
     slow = bench_of(Late(call_s=2e-3), sizes=(512,), longest=0.04)
-    assert next(iter(slow.skipped.values())).endswith(" of 128 fp32, by columns")
+    (why,) = slow.skipped.values()
+    about, by = r"one product would take about 0\.\d+ s", r"by the [\d.]+ s of 128 fp32, by columns"
+    assert re.fullmatch(rf"{about}, more than stage\.longest=0\.04, {by}", why)
 
 
 def test_around_without_a_kernel_says_so() -> None:

@@ -163,7 +163,8 @@ class Bench(Found):
         last, seconds = self.fastest_run[kernel.name]
         if seconds < JUDGED_S:  # no size between them is long enough to judge by
             return None
-        return f"one product would take about {about:.1f} s, by the {seconds:.2g} s of {last}"
+        most = f"more than stage.longest={self.plan.longest:g}"
+        return f"one product would take about {about:.2g} s, {most}, by the {seconds:.2g} s of {last}"
 
     def _expected(self, gemm: Gemm, kernel: Kernel) -> float | None:
         """Seconds of one product, if its rate is that of the last one that was verified."""
