@@ -12,7 +12,7 @@ from pipeline.errors import RunError, UserError, shown
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config
 from pipeline.runs.start import CARD, source_of
-from pipeline.spec import Config
+from pipeline.spec import Config, fields_of, named_object
 from pipeline.variables import filled, names_in
 
 if TYPE_CHECKING:
@@ -64,10 +64,8 @@ def config_of(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str
                 f"{key}={shown(_value(config, key))} with stage={stage}: is about a training step, and none runs"
             )
         if group not in RECHOOSABLE and key not in SINGLE:
-            raise UserError(
-                f"{_fixed(config, merged, key, stage, folder.name)}; "
-                f"what can be chosen anew is {', '.join((*RECHOOSABLE, *SINGLE))}"
-            )
+            said = _fixed(config, merged, key, stage, folder.name)
+            raise UserError(f"{said}; {_instead(key, config['stage']['_target_'])}")
         merged[group] = _overlaid(merged, config, group, rest.partition(".")[0]) if rest else config.get(group)
     _check_variables(folder, saved, merged)
     tokens = (merged.get("dataset") or {}).get("tokens")
@@ -210,6 +208,15 @@ def _fixed(config: Config, saved: Mapping[str, Any], key: str, stage: str, run: 
         return f"{key} with stage={stage}: run {run} brings its own settings along"
     value, then = (text if isinstance(text, str) else shown(text) for text in (value, then))
     return f"{key}={value} with stage={stage}: run {run} was made with {key}={then} and brings it along"
+
+
+def _instead(key: str, target: str) -> str:
+    """What can be chosen where `key` cannot: the stage's own setting of that name, or what the stage reads anew."""
+    if key in fields_of(target, "stage"):
+        return f"stage.{key} is that of this stage"
+    reads = getattr(named_object(target, "stage._target_"), "reads", None)
+    read = [one for one in SINGLE if reads is None or one.partition(".")[0] in reads]
+    return f"what can be chosen anew is {', '.join((*RECHOOSABLE, *read))}"
 
 
 def _value(config: Config, key: str) -> Any:
