@@ -261,11 +261,10 @@ def test_a_narrow_table_is_folded_between_the_parts_of_names_and_cells() -> None
     assert printed(60, lambda console: show_table(console, table)) == [
         "test/accuracy over the grid",
         "optimizer.",
-        "learning_                                        cnn",
-        "rate                       mlp                   (x)",
-        "0.001                      0.9                   0.9",
-        "            (0.8 to 0.95, n=3)  (0.8 to 0.95, n=3) *",
-        "0.01                    failed",
+        "learning_rate                 mlp               cnn (x)",
+        "0.001                         0.9                   0.9",
+        "               (0.8 to 0.95, n=3)  (0.8 to 0.95, n=3) *",
+        "0.01                       failed",
     ]
     wide = printed(200, lambda console: show_table(console, table))
     assert len(wide) == 4 and wide[2].endswith("  0.9 (0.8 to 0.95, n=3)  0.9 (0.8 to 0.95, n=3) *")
@@ -316,6 +315,26 @@ def test_a_long_name_has_a_line_of_its_own() -> None:
         name,
         "         not run at 512 fp32, by columns: long long long long long long long",
         "         long long long",
+    ]
+
+
+def test_a_number_in_the_name_of_a_column_is_not_cut() -> None:
+    """`0.` stood over `1` for 0.1, so that the columns seemed to be 0 and 1."""
+    rates = ("0.1", "0.01", "0.003", "2.5e-4", "1.5")
+    cells = tuple("2.1000 (2.0900 to 2.1100, n=3)" for _ in rates)
+    table = Table("", ("schedule.warm_up", *rates), (("10", *cells),))
+    words = " ".join(printed(80, lambda console: show_table(console, table))).split()
+    assert [rate for rate in rates if rate not in words] == []
+
+
+def test_the_names_of_columns_are_folded_no_more_than_is_needed() -> None:
+    """Six lines stood above a table that took half of the terminal."""
+    names = ("test/bits_per_byte (bits/byte)", "train/tokens_per_s (tokens/s)")
+    table = Table("", ("model.layers", "optimizer.learning_rate", *names), (("1", "0.1", "2.1000 *", "12,345"),))
+    assert printed(80, lambda console: show_table(console, table)) == [
+        "                 optimizer.  test/bits_per_byte  train/tokens_per_s",
+        "model.layers  learning_rate         (bits/byte)          (tokens/s)",
+        "1                       0.1            2.1000 *              12,345",
     ]
 
 

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 GAP = 2  # letters between two columns, as rich has them
 NARROWEST = 10  # letters that a column is given at least
 WIDEST_NAME = 0.4  # of the terminal's width: a longer name in front of values stands above its own
-# Where the name of a column may be folded: `test/accuracy`, `model.layer_dtypes`, `time (s)`.
-NAME_ENDS = r"(?<=\S) (?=\()|(?<=[./_])(?=\w)"
+# Where the name of a column may be folded: `test/accuracy`, `model.layer_dtypes`, `time (s)`; 0.1 stays whole.
+UNIT_ENDS = r"(?<=\S)(?= \()"
+NAME_ENDS = rf"{UNIT_ENDS}|(?<=[/_])(?=\w)|(?<=\.)(?=[^\W\d])"
 
 # Where what a cell names may be, such as a key or a path; a number stays whole, 1.4e-07 too.
 CELL_ENDS = r"(?<=[/_-])(?<!\de-)(?=\w)|(?<=\.)(?=[^\W\d])"
@@ -72,14 +73,45 @@ def show_table(console: Console, table: Table, left: Collection[str] = (), whole
     widths = _widths(table)
     if sum(width for _, width in widths) + GAP * (len(widths) - 1) > console.width:
         parts = tuple(tuple(_in_parts(cell) for cell in row) for row in table.rows)
-        names = {name: name if name in whole else _in_parts(name, NAME_ENDS) for name in table.columns}
-        table = _at_ends(replace(table, columns=tuple(names.values()), rows=parts), whole, console.width)
+        named = _names_folded(replace(table, rows=parts), whole, console.width)
+        names = dict(zip(table.columns, named.columns, strict=True))
+        table = _at_ends(named, whole, console.width)
         left = [names[name] for name in left if name in names]
     width = max(console.width, least_width(table, whole) if whole else 0)
     for line in console.render_lines(_drawn(table, left, whole), console.options.update(width=width), pad=False):
         text = Text.assemble(*((segment.text, segment.style or "") for segment in line))
         text.rstrip()  # what goes beyond the edge has no spaces behind it
         console.print(text, soft_wrap=True)
+
+
+def _names_folded(table: Table, whole: Collection[str], width: int) -> Table:
+    """A table that is too wide, with the longest names of its columns folded, no more than is needed."""
+    limits = [most for _, most in _widths(table)]
+    without = _widths(replace(table, columns=tuple(_in_lines(name, whole) for name in table.columns)))
+    for _ in range(sum(limits) + GAP * (len(limits) - 1) - width):  # a letter off the widest that can be folded
+        able = [place for place, (_, least) in enumerate(without) if limits[place] > least]
+        if not able:
+            break
+        limits[max(able, key=lambda place: limits[place])] -= 1
+    pairs = zip(table.columns, limits, strict=True)
+    return replace(table, columns=tuple(name if name in whole else _evenly_folded(name, most) for name, most in pairs))
+
+
+def _evenly_folded(name: str, width: int) -> str:
+    """The name of a column in as few lines as go into `width`, these as short as they can be; before its unit if that
+    is enough.
+    """
+    by_unit = _folded(name, width, UNIT_ENDS)
+    if max(map(len, by_unit.split("\n"))) <= width:
+        return by_unit
+    lines = _folded(name, width, NAME_ENDS).count("\n")
+    tries = (_folded(name, narrower, NAME_ENDS) for narrower in range(1, width + 1))
+    return next(folded for folded in tries if folded.count("\n") == lines)
+
+
+def _in_lines(name: str, whole: Collection[str]) -> str:
+    """The name of a column with a line for each of its parts."""
+    return name if name in whole else re.sub(NAME_ENDS, "\n", name)
 
 
 def _at_ends(table: Table, whole: Collection[str], width: int) -> Table:
@@ -99,17 +131,17 @@ def _at_ends(table: Table, whole: Collection[str], width: int) -> Table:
     return replace(table, rows=tuple(rows))
 
 
-def _folded(cell: str, width: int) -> str:
-    """A cell whose lines are no longer than `width`, as far as there are signs behind which to fold them."""
+def _folded(cell: str, width: int, ends: str = CELL_ENDS) -> str:
+    """A cell whose lines are no longer than `width`, as far as there are `ends` at which to fold them."""
     lines = []
     for text in cell.split("\n"):
-        first, *others = re.split(CELL_ENDS, text)
+        first, *others = re.split(ends, text)
         line = first
         for part in others:
             if len(line) + len(part) > width:
                 lines.append(line)
                 line = ""
-            line += part
+            line += part if line else part.lstrip()
         lines.append(line)
     return "\n".join(lines)
 
@@ -140,9 +172,9 @@ def _widths(table: Table) -> list[tuple[str, int]]:
     return [(column[0], max(len(line) for cell in column for line in cell.split("\n"))) for column in columns]
 
 
-def _in_parts(text: str, ends: str = r"(?<=\S) (?=\()") -> str:
+def _in_parts(text: str) -> str:
     """A cell such as `0.52 (0.48 to 0.56, n=2)` with a line for each part."""
-    return re.sub(ends, "\n", text)
+    return re.sub(r"(?<=\S) (?=\()", "\n", text)
 
 
 def markdown(table: Table) -> str:
