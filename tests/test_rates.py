@@ -87,6 +87,9 @@ def test_a_single_epoch_is_cold_and_counted() -> None:
     epochs = (Epoch(1, 1.0, 5, 8, 0.5, cold=True),)
     assert steady(epochs) == epochs
     assert left_out(epochs) == "one epoch, cold start included"
+    assert left_out(epochs, "period (training.validate_every=250)") == (
+        "one period (training.validate_every=250), cold start included"
+    )
 
 
 def test_a_checkpoint_that_does_not_say_which_epochs_were_cold_had_the_first_one_cold(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from pipeline.datasets.python_docs import PythonDocs
 from pipeline.experiment.settings import Sweep
+from pipeline.experiment.training import Training
 from pipeline.machine.others import Others
 from pipeline.report import grid_figure
 from pipeline.report.canvas import canvas
@@ -450,6 +451,17 @@ def test_rates_of_cold_epochs_are_noted(tmp_path: Path) -> None:
     """stage=amp compared the images/s of first epochs; warm they were three times as many."""
     found = [_with_receipt(tmp_path, at, {"training_rate": {"cold": at > 0}}) for at in range(3)]
     assert caveats(found) == ("the rates of 2 of 3 cells are of one epoch, which starts cold; train for two or more",)
+
+
+def test_rates_of_a_cold_period_name_its_key(tmp_path: Path) -> None:
+    """With training.steps another epoch is no way out: 60 steps may be a third of one."""
+    experiment: Any = SimpleNamespace(training=Training(steps=20, validate_every=50))
+    found = _with_receipt(tmp_path, 0, {"training_rate": {"cold": True}})
+    found = replace(found, cell=replace(found.cell, experiment=experiment))
+    assert caveats([found]) == (
+        "the rates of 1 of 1 cell are of one period (training.validate_every=50), which starts cold; "
+        "a smaller training.validate_every gives more of them",
+    )
 
 
 @pytest.mark.parametrize(

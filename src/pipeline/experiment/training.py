@@ -81,6 +81,11 @@ class Training(Part):
         return self.metrics
 
     @property
+    def period(self) -> str:
+        """What lies between two validations, in words, with its key."""
+        return "epoch" if self.validate_every is None else f"period (training.validate_every={self.validate_every})"
+
+    @property
     def validations(self) -> int | None:
         """How many there are at most; None where that takes the size of the training set to say."""
         if self.steps is None and self.validate_every is None:

@@ -160,7 +160,7 @@ def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
 def caveats(entries: Sequence[Entry]) -> tuple[str, ...]:
     """Notes: what makes times, or tests, of cells less comparable than the same settings would."""
     receipts = _receipts(entries)
-    return (*_disturbed(_of_others(entries)), *_cold(receipts), *_ended_early(receipts))
+    return (*_disturbed(_of_others(entries)), *_cold(entries), *_ended_early(receipts))
 
 
 def _receipts(entries: Sequence[Entry]) -> list[Mapping[str, Any]]:
@@ -180,12 +180,20 @@ def _disturbed(shares: Sequence[float | None]) -> Iterator[str]:
         yield f"{said_of(max(busy))} at the most, in {len(busy)} of {in_cells(len(shares))}: their times show that too"
 
 
-def _cold(receipts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Where the only epoch is the one that a process starts with."""
+def _cold(entries: Sequence[Entry]) -> Iterator[str]:
+    """Where the only epoch, or period, is the one that a process starts with."""
+    receipts = _receipts(entries)
     cold = sum(bool(receipt.get("training_rate", {}).get("cold")) for receipt in receipts)
     if cold:
-        of = f"{cold} of {in_cells(len(receipts))}"
-        yield f"the rates of {of} are of one epoch, which starts cold; train for two or more"
+        period = period_of(entries)
+        fewer = "a smaller training.validate_every gives more of them"
+        longer = "train for two or more" if period == "epoch" else fewer
+        yield f"the rates of {cold} of {in_cells(len(receipts))} are of one {period}, which starts cold; {longer}"
+
+
+def period_of(entries: Sequence[Entry]) -> str:
+    """What lies between two validations of the first cell, in words."""
+    return next((entry.cell.experiment.training.period for entry in entries if entry.cell.experiment), "epoch")
 
 
 def _ended_early(receipts: Sequence[Mapping[str, Any]]) -> Iterator[str]:

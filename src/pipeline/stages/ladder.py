@@ -26,6 +26,7 @@ from pipeline.stages.cells import (
     decided,
     experiment_of,
     if_any,
+    period_of,
     refuse_overruled,
     run_cells,
     variant,
@@ -252,7 +253,7 @@ def notes(entries: Sequence[Entry], found: Sequence[Rung]) -> list[tuple[str, st
     lost = [(entry.cell.swept["rung"], f"{entry.state}: {entry.reason}") for entry in entries if entry.state != "done"]
     where = "on the GPU" if any(rung.device_bytes for rung in found) else "of the process"
     about = [("wall s", "the run, without the framework's import"), ("MiB", f"peak memory {where}")]
-    return [*about, *seconds, *_started_slowly(found), *_learned_less(found), *lost]
+    return [*about, *seconds, *_started_slowly(found, period_of(entries)), *_learned_less(found), *lost]
 
 
 def _learned_less(found: Sequence[Rung]) -> list[tuple[str, str]]:
@@ -270,11 +271,11 @@ def _learned_less(found: Sequence[Rung]) -> list[tuple[str, str]]:
     return [(first.name.replace("/", " "), f"{said}: it is not the same training there")] if worse else []
 
 
-def _started_slowly(found: Sequence[Rung]) -> list[tuple[str, str]]:
+def _started_slowly(found: Sequence[Rung], period: str) -> list[tuple[str, str]]:
     """Trainings too short for what their rungs gain: a gain is of a whole training, a rate without the first epoch."""
     start, longer = "the start (first steps, libraries, a capture)", "a longer training shows what they gain"
     if any(rung.at_its_rate_s is None for rung in found):
-        return [("train s", f"of one epoch, {start} included; {longer}")]
+        return [("train s", f"of one {period}, {start} included; {longer}")]
     slow = [
         f"{rung.name} ({rung.at_its_rate_s:.2g} s at its rate)"
         for rung in found

@@ -17,14 +17,15 @@ def steady(epochs: tuple[Epoch, ...]) -> tuple[Epoch, ...]:
     return tuple(epoch for epoch in epochs if not epoch.cold) or epochs
 
 
-def left_out(epochs: tuple[Epoch, ...]) -> str:
-    """What `steady` leaves out, in words, or that it leaves out nothing."""
+def left_out(epochs: tuple[Epoch, ...], period: str = "epoch") -> str:
+    """What `steady` leaves out, in words, or that it leaves out nothing. `period`: what an epoch of these is called."""
     cold = sum(epoch.cold for epoch in epochs)
     if cold == len(epochs):
-        several = f"{cold} epochs, each with a cold start, which is included"
-        return "one epoch, cold start included" if cold == 1 else several
+        word, *key = period.split(" ", 1)
+        several = f"{cold} {' '.join((f'{word}s', *key))}, each with a cold start, which is included"
+        return f"one {period}, cold start included" if cold == 1 else several
     also = f" and {cold - 1} of a resumption" if cold > 1 else ""
-    return f"the first epoch{also}, cold, not counted"
+    return f"the first {period}{also}, cold, not counted"
 
 
 def median_rate(epochs: tuple[Epoch, ...]) -> float:

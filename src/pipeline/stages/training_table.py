@@ -31,7 +31,7 @@ def rows(
 ) -> list[tuple[str, str]]:
     """The table at the end."""
     rates = [epoch.units_per_s for epoch in steady(fit.epochs)]
-    cold = f"; {left_out(fit.epochs)}"
+    cold = f"; {left_out(fit.epochs, experiment.training.period)}"
     profiled = "; measured with a profiler" if receipt.get("profile") else ""
     busy = said_of(receipt["training_rate"]["cores_of_others"])
     disturbed = f"; {busy}" if busy else ""
