@@ -246,6 +246,27 @@ REFUSALS = {
 }
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("mine.txt", "a text of yours is dataset=text dataset.path={}"),
+        ("mine.npz", "arrays of yours are dataset=npz dataset.file={}"),
+        ("pictures", "a folder of images is dataset=image_folder dataset.folder={}"),
+        ("nothing.txt", None),
+    ],
+)
+def test_a_path_in_place_of_a_dataset_is_named_whole(name: str, meant: str | None, tmp_path: Path) -> None:
+    """`dataset//home/me=mine.txt` was said to be no choice."""
+    (tmp_path / "pictures").mkdir()
+    for file in ("mine.txt", "mine.npz"):
+        (tmp_path / file).touch()
+    for path in (str(tmp_path / name), name):
+        hint = "" if meant is None else f"; {meant.format(path)}"
+        said = f"dataset={path}: no such choice; choose from {CHOICES['dataset']}{hint}"
+        assert refused(tmp_path, f"dataset={path}") == said
+    assert refused(tmp_path, "model=a/b").startswith("model=a/b: no such choice; choose from ")
+
+
 @pytest.mark.parametrize("typed", REFUSALS)
 def test_refusal(typed: str, tmp_path: Path) -> None:
     wanted = REFUSALS[typed]

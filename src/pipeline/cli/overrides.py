@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -239,6 +240,27 @@ def _as_choice(override: Override) -> str:
     return f"{key}=choice({value or repr('')})"
 
 
+def _typed_choice(missing: str, overrides: Sequence[str]) -> tuple[str, str]:
+    """The group and the choice of a file that Hydra misses, also where what was typed as the choice is a path."""
+    for word in overrides:
+        group, _, choice = word.partition("=")
+        if choice and f"{group}/{choice}" == missing:
+            return group, choice
+    group, _, choice = missing.rpartition("/")
+    return group, choice
+
+
+def _of_own_data(path: str) -> str:
+    """How the user's own data are chosen, where a path of theirs was typed in place of a dataset; else nothing."""
+    if not Path(path).exists():
+        return ""
+    if Path(path).is_dir():
+        return f"; a folder of images is dataset=image_folder dataset.folder={path}"
+    if path.endswith(".npz"):
+        return f"; arrays of yours are dataset=npz dataset.file={path}"
+    return f"; a text of yours is dataset=text dataset.path={path}"
+
+
 def explained(error: Exception, overrides: Sequence[str]) -> UserError:
     """Hydra's, OmegaConf's or the YAML reader's error as one message: value, key, choices."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
@@ -250,10 +272,11 @@ def explained(error: Exception, overrides: Sequence[str]) -> UserError:
     if isinstance(error, UnicodeDecodeError):
         return UserError(f"a file of the configuration is not text in UTF-8 ({error})")
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        group, _, choice = error.missing_cfg_file.rpartition("/")
+        group, choice = _typed_choice(error.missing_cfg_file, overrides)
         options = [one for one in error.options or [] if (group, one) not in NOT_OURS]
         if group:
-            return bad_choice(group, choice, options)
+            refusal = bad_choice(group, choice, options or _choices_of(group))
+            return UserError(f"{refusal}{_of_own_data(choice)}") if group == "dataset" else refusal
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
