@@ -14,8 +14,10 @@ import yaml
 from command import TORCH_THEN_WIDE, done, pipeline, refused, status
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from pipeline.backends.shared.step_breakdown import steps_to_watch, window, with_rest
+from pipeline.report.canvas import COLOURS, canvas
 from pipeline.report.intervals import half_width
 from pipeline.runs import weights
 from pipeline.runs.result import Metric, by_name
@@ -334,6 +336,32 @@ def test_errors_are_shown_where_there_is_an_fp64_run(names: tuple[str, ...], tmp
     assert path.exists() is ("fp64" in names)
     begins = "numbers: errors relative to fp64" if "fp64" in names else "numbers: no errors, which are relative to fp64"
     assert tables.numbers(rows).title.startswith(begins)
+
+
+def test_points_and_coinciding_lines_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fp32's rates of 100 lay on the upper edge; of five losses that are the same only the last was seen."""
+    drawn: list[Figure] = []
+
+    def kept(width: float, height: float) -> Figure:
+        drawn.append(canvas(width, height))
+        return drawn[-1]
+
+    monkeypatch.setattr(figures, "canvas", kept)
+    monkeypatch.setattr(Measured, "losses", lambda _: ([1, 2, 3], [3.1, 2.8, 2.6]))
+    names = ("fp64", "fp32", "bf16")
+    rows = compare.compare([made_up(tmp_path / name, name, 0, 100, 0.9, 1 + at) for at, name in enumerate(names)])
+    figures.speed_against_error(tmp_path / "speed.png", rows, "a study")
+    assert drawn[0].axes[0].get_ylim()[1] >= 105
+    figures.losses(tmp_path / "losses.png", rows, "a study")
+    (axes,) = drawn[1].axes
+    axes.legend().remove()
+    drawn[1].canvas.draw()
+    pixels = np.asarray(drawn[1].canvas.buffer_rgba())[..., :3]  # type: ignore[attr-defined]
+    for colour in COLOURS[:3]:
+        assert (pixels == [int(colour[at : at + 2], 16) for at in (1, 3, 5)]).all(axis=2).sum() > 20
+    low, high = axes.get_ylim()
+    assert sum(low <= tick <= high for tick in axes.yaxis.get_majorticklocs()) >= 2
+    assert "10" not in axes.yaxis.get_major_formatter()(2.8, 0)
 
 
 def test_two_pairs_of_runs_are_too_few_wherever_they_are_shown(tmp_path: Path) -> None:

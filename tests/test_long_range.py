@@ -15,6 +15,8 @@ from pipeline.datasets.recall import Recall
 from pipeline.models import Shapes, weights
 from pipeline.models.conv1d import Conv1d
 from pipeline.models.gru import Gru
+from pipeline.report import long_range
+from pipeline.report.canvas import canvas
 from pipeline.runs import weights as saved
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
@@ -211,6 +213,23 @@ def test_tables_show_the_spread_and_leave_open_what_did_not_run() -> None:
     assert table.rows[2] == ("other", "0.500 (n=1)", "1.000 (n=1)", "no result", "0")
     assert table.rows[3] == ("none", "1.000 (n=1)", "no result", "1.000 (n=1)", "no result")
     assert costs(measured(), stage).rows == (("one", "2 ms, 1 MiB"), ("other", ""), ("none", ""))
+
+
+def test_points_that_coincide_are_seen_in_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The marks of one model hid those of another; the times' axis had the label 1 alone."""
+    drawn = canvas(12, 3.6)
+    monkeypatch.setattr(long_range, "canvas", lambda *_: drawn)
+    names = ("gru", "convolution", "attention")
+    recalled = {name: {4: [1.0], 16: [1.0]} for name in names}
+    times = {name: {64: (0.9e-3, 0.8e-3, 1.3e-3)} for name in names}
+    peaks = {name: {64: 100.0} for name in names}
+    long_range.figure(tmp_path / "one.png", recalled, times, peaks, whose="process", guess=0.5, title="a study")
+    for axes in drawn.axes:
+        lines = [line for line in axes.get_lines() if line.get_fillstyle() == "none"]
+        sizes = [line.get_markersize() for line in lines]
+        assert len(sizes) == 3 and sizes == sorted(set(sizes), reverse=True)
+    low, high = drawn.axes[1].get_ylim()
+    assert sum(low <= tick <= high for tick in drawn.axes[1].yaxis.get_majorticklocs()) >= 2
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command import done, pipeline, runs, status, write_files
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from in_backend import experiment
 from matplotlib.figure import Figure
@@ -669,15 +669,18 @@ def test_the_figure_of_padding_says_where_and_beside_whom(tmp_path: Path, monkey
         assert figure.axes[0].get_title() == f"D = alpha·A·B + beta·C, fp32, by columns, {end}"
 
 
-@given(st.floats(1e-3, 1e6), st.floats(5, 1e4))  # of 1, 2 and 5 two lie in whatever is five times as wide
+@settings(deadline=None)  # the first figure of a process takes longer
+@given(st.floats(1e-3, 1e5), st.floats(1.1, 1e4))
 def test_an_axis_of_a_logarithm_has_two_labels_at_least(low: float, times: float) -> None:
-    """Between 13 and 99 GFLOP/s matplotlib had none, so that no point could be read off."""
+    """Between 13 and 99 GFLOP/s matplotlib had none, and losses from 2.6 to 3.1 had `3.1 × 10^0`."""
     axes = canvas(7.0, 4.0).add_subplot()
     axes.set(yscale="log", ylim=(low, low * times))
     log_labels(axes.yaxis)
     shown = [tick for tick in axes.yaxis.get_majorticklocs() if low <= tick <= low * times]
     assert len(shown) >= 2
-    assert [float(axes.yaxis.get_major_formatter()(tick, 0).replace(",", "")) for tick in shown] == pytest.approx(shown)
+    labels = [axes.yaxis.get_major_formatter()(tick, 0) for tick in shown]
+    assert [float(label.replace(",", "")) for label in labels] == pytest.approx(shown)
+    assert len(shown) <= 16 and all(one > 0 for one in axes.yaxis.get_majorticklocs())
 
 
 @given(st.floats(1e-3, 1e3), st.floats(2, 1e6))

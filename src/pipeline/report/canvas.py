@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 BLUE, ORANGE, GREY = "#2b6cb0", "#c05621", "#a0aec0"
 COLOURS = (BLUE, ORANGE, "#2f855a", "#6b46c1", "#b83280", "#b7791f", "#718096")
+STRIPE = 4  # times the width of a line
 
 
 def canvas(width: float, height: float) -> Figure:
@@ -19,11 +22,34 @@ def canvas(width: float, height: float) -> Figure:
     return figure
 
 
+class _Labels(LogLocator):
+    """At 1, 2 and 5 times each power of ten; where fewer than two of these are seen, at equal distances."""
+
+    def tick_values(self, vmin: float, vmax: float) -> Sequence[float]:
+        found = super().tick_values(vmin, vmax)
+        if sum(vmin <= one <= vmax for one in found) > 1:
+            return found
+        return [one for one in MaxNLocator(5, steps=(1, 2, 5, 10)).tick_values(vmin, vmax) if one > 0]
+
+
 def log_labels(axis: Axis) -> None:
-    """A number at 1, 2 and 5 times each power of ten: of less than a decade there might be one label, or none."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    """Plain numbers, two at least: of less than a decade there might be one label, or none."""
+    axis.set_major_locator(_Labels(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axis.set_minor_formatter(NullFormatter())
+
+
+def nested(index: int, count: int, least: float, step: float) -> float:
+    """The size of one of `count` series, the first the largest: where they coincide, each is seen around the next."""
+    return least + step * (count - 1 - index)
+
+
+def striped(index: int, count: int) -> tuple[float, tuple[float, ...]]:
+    """The dashes of one of `count` lines that are drawn one above the other: where they coincide, each is seen in turn.
+
+    The first has no gaps, and the last one part of colour in `count`.
+    """
+    return (0, (STRIPE * (count - index), STRIPE * index) if index else ())
 
 
 def plain(axes: Axes) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import ScalarFormatter
 
-from pipeline.report.canvas import COLOURS, GREY, canvas, log_labels, plain
+from pipeline.report.canvas import COLOURS, GREY, canvas, log_labels, nested, plain, striped
 
 MARKS = "osD^vP"
 Spread = tuple[float, float, float]  # the middle, the least and the most
@@ -36,11 +36,15 @@ def figure(
         style: dict[str, Any] = {
             "color": COLOURS[number % len(COLOURS)],
             "marker": MARKS[number % len(MARKS)],
+            "fillstyle": "none",
+            "ms": nested(number, len(recalled), 4, 3),
+            "ls": striped(number, len(recalled)),
             "label": name,
         }
-        _with_bars(accuracy, {at: spread(values) for at, values in recalled[name].items()}, style)
-        _with_bars(time, {at: (1e3 * a, 1e3 * b, 1e3 * c) for at, (a, b, c) in times[name].items()}, style)
-        memory.plot([*peaks[name]], [*peaks[name].values()], ms=4, **style)
+        bars = style | {"elinewidth": nested(number, len(recalled), 1, 1)}
+        _with_bars(accuracy, {at: spread(values) for at, values in recalled[name].items()}, bars)
+        _with_bars(time, {at: (1e3 * a, 1e3 * b, 1e3 * c) for at, (a, b, c) in times[name].items()}, bars)
+        memory.plot([*peaks[name]], [*peaks[name].values()], **style)
     accuracy.axhline(guess, color=GREY, ls="--", label="a guess")
     accuracy.set_ylim(0, 1.03)
     memory.set_ylim(0, 1.05 * memory.get_ylim()[1])
@@ -62,7 +66,8 @@ def figure(
     if any(times.values()):
         time.set_yscale("log")
         log_labels(time.yaxis)
-    drawn.legend(*accuracy.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right center")
+    handles = accuracy.get_legend_handles_labels()
+    drawn.legend(*handles, frameon=False, fontsize=8, handlelength=4, loc="outside right center")
     drawn.suptitle(title, fontsize=10)
     drawn.savefig(path)
 
@@ -76,4 +81,4 @@ def _with_bars(axes: Axes, by: Mapping[int, Spread], style: dict[str, Any]) -> N
     at = sorted(by)
     middle = [by[one][0] for one in at]
     below, above = ([abs(by[one][0] - by[one][end]) for one in at] for end in (1, 2))
-    axes.errorbar(at, middle, [below, above], ms=4, capsize=2, **style)
+    axes.errorbar(at, middle, [below, above], capsize=2, **style)

@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pipeline.report.canvas import COLOURS, canvas, plain
+from pipeline.report.canvas import COLOURS, canvas, log_labels, plain, striped
 from pipeline.stages.amp.compare import Compared
 
 SMOOTH = 20  # records of the journal that the line of a loss curve is the mean of, at the most
@@ -27,7 +27,7 @@ def speed_against_error(path: Path, rows: Sequence[Compared], title: str) -> Non
         label = (row.errors.first_gradient, row.median(lambda run: run.units_per_s))
         axes.annotate(row.precision, label, (7, 0), textcoords="offset points", va="center", fontsize=9, color=colour)
     axes.set_xscale("log")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.1 * max(max(row.values(lambda run: run.units_per_s)) for row in rows))
     axes.margins(x=0.25)
     axes.set_xlabel("relative error of the first gradient, against fp64")
     axes.set_ylabel(f"training, {rows[0].unit}")
@@ -60,11 +60,12 @@ def losses(path: Path, rows: Sequence[Compared], title: str) -> None:
         smooth = [sum(values[i : i + width]) / width for i in range(len(values) - width + 1)]
         colour = COLOURS[index % len(COLOURS)]
         axes.plot(steps, values, ".", ms=2, color=colour, alpha=0.25)
-        axes.plot(steps[width - 1 :], smooth, color=colour, label=row.precision)
+        axes.plot(steps[width - 1 :], smooth, color=colour, ls=striped(index, len(rows)), label=row.precision)
     axes.set_yscale("log")
+    log_labels(axes.yaxis)
     axes.set_xlabel("step")
     axes.set_ylabel("training loss")
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, handlelength=6)
     axes.set_title(title, fontsize=10)
     figure.savefig(path)
 
