@@ -293,6 +293,22 @@ def test_the_figure_of_attention_has_a_scale(tmp_path: Path, monkeypatch: pytest
     assert scale.get_ylabel() == "attention weight" and scale.get_ylim() == (0, 1)
 
 
+@pytest.mark.parametrize("count", [5, 60])
+def test_the_figure_of_attention_says_of_which_text_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """The tokens at the axes, or the text below where they are too many to be read; no sign of it is mathematics."""
+    drawn, tokens = canvas(6, 4), ["$", " ", "a", "\n", "$"] * (count // 5)
+    monkeypatch.setattr(attention, "canvas", lambda *_: drawn)
+    attention.figure(tmp_path / "attention.png", np.full((4, 4, count, count), 1 / count), "a", tokens, tokens)
+    first = drawn.axes[0]
+    labels = [[label.get_text() for label in axis.get_ticklabels()] for axis in (first.xaxis, first.yaxis)]
+    assert labels == [["$", "␣", "a", "↵", "$"] * (count == 5)] * 2
+    assert drawn.get_supxlabel().replace("\n", "") == "" if count == 5 else "$ a↵$" * 12
+    edge = min(axes.yaxis.label.get_window_extent().x0 for axes in drawn.axes[:16:4])
+    assert edge > 5  # pixels
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [

@@ -128,7 +128,7 @@ def draw_attention(experiment: Experiment, run: Run) -> Result:
     maps_LHTS = attention_of(model, run, tokens, about["x"][0])
     shown = [vocabulary.decode(tokens[number : number + 1]).decode("utf-8", "replace") for number in range(len(tokens))]
     title = f"{experiment.name}: attention"
-    attention.figure(run.artifact("figures/attention.png"), maps_LHTS, title)
+    attention.figure(run.artifact("figures/attention.png"), maps_LHTS, title, shown, shown)
     attention.page(run.artifact("attention.html"), maps_LHTS, shown, title)
     return Result(())
 
