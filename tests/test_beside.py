@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from command import status, write_files
@@ -12,12 +13,16 @@ from test_language_models import TINY
 from test_seq2seq import WORDS
 
 from pipeline.command_line import composed
+from pipeline.datasets.recall import Recall
 from pipeline.errors import Stopped, UserError
+from pipeline.models.gpt import Gpt
+from pipeline.models.gru import Gru
 from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import run_folders
 from pipeline.runs.result import Result, metrics_of
 from pipeline.stages import course
 from pipeline.stages.beside import beside
+from pipeline.stages.beside_gpt import baselines, draw_attention, utilization
 
 
 def no_space() -> Result:
@@ -51,6 +56,18 @@ def test_a_fault_of_ours_is_no_note() -> None:
     assert found.failed is not None
     assert found.failed.startswith("xz: not measured: ZeroDivisionError: ")
     assert Path(__file__).name in found.failed
+
+
+def test_what_another_model_or_dataset_has_not_is_said() -> None:
+    """A run of a module of the user's had neither the row nor the figure, and no word of it."""
+    asked: Any = SimpleNamespace(model=Gru(), data_source=Recall(), dataset=Recall())
+    alone = "model=gru: of model=gpt alone"
+    assert utilization(asked, *[cast(Any, None)] * 3).notes == (f"utilization: not measured with {alone}",)
+    assert draw_attention(asked, cast(Any, None)).notes == (f"attention: not drawn with {alone}",)
+    asked.model = Gpt()
+    ours = "dataset=recall: of the texts of this package, and dataset=text, alone"
+    assert draw_attention(asked, cast(Any, None)).notes == (f"attention: not drawn with {ours}",)
+    assert baselines(asked, cast(Any, None)).notes == (f"baselines: not measured with {ours}",)
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), Stopped("SIGTERM", 143), SystemExit(1)])

@@ -50,11 +50,11 @@ def text_of(dataset: Corpus, experiment: Experiment, run: Run) -> Divided:
 def baselines(experiment: Experiment, run: Run) -> Result:
     """Bits per byte of the test text by n-grams, and by xz, which know the text before it (validation included).
 
-    Nothing of a dataset that is not a text of ours.
+    A note for a dataset that is not a text of ours.
     """
     dataset = experiment.data_source
     if not isinstance(dataset, Corpus):
-        return Result(())
+        return Result((), notes=(f"baselines: not measured with {_not_ours(experiment)}",))
     run.say("measuring n-grams and xz on the same text")
     text = text_of(dataset, experiment, run)
     if text.size > LARGEST:
@@ -79,10 +79,10 @@ def baseline(name: str, bits_per_byte: Callable[[], float]) -> Result:
 def utilization(experiment: Experiment, resolved: Resolved, run: Run, result: Result) -> Result:
     """FLOP a second of the model, and their share of what a square matmul reaches on this machine at this dtype.
 
-    For model=gpt alone; a note where the training's rate cannot be compared with the matmul's.
+    For model=gpt alone; a note for other models, and where the training's rate cannot be compared with the matmul's.
     """
     if not isinstance(experiment.model, Gpt):
-        return Result(())
+        return Result((), notes=(f"utilization: not measured with {_not_gpt(experiment)}",))
     if why := _no_share(experiment):
         return Result((), notes=(f"utilization: not measured with {why}",))
     rate = by_name(result.metrics)["tokens_per_s"]
@@ -97,6 +97,14 @@ def utilization(experiment: Experiment, resolved: Resolved, run: Run, result: Re
         (Metric("model_flop_utilization", share, "", "time", "max"),),
         table=(("utilization", f"{text}; {flop / 1e6:,.2f} MFLOP a token{slower}"),),
     )
+
+
+def _not_gpt(experiment: Experiment) -> str:
+    return f"model={choice(experiment.model)}: of model=gpt alone"
+
+
+def _not_ours(experiment: Experiment) -> str:
+    return f"dataset={choice(experiment.data_source)}: of the texts of this package, and dataset=text, alone"
 
 
 def _no_share(experiment: Experiment) -> str | None:
@@ -118,8 +126,10 @@ def draw_attention(experiment: Experiment, run: Run) -> Result:
     from pipeline.report import attention
 
     dataset, model = experiment.data_source, experiment.model
-    if not isinstance(dataset, Corpus) or not isinstance(model, Gpt):
-        return Result(())
+    if not isinstance(model, Gpt):
+        return Result((), notes=(f"attention: not drawn with {_not_gpt(experiment)}",))
+    if not isinstance(dataset, Corpus):
+        return Result((), notes=(f"attention: not drawn with {_not_ours(experiment)}",))
     run.say("drawing the attention maps")
     about = saved_card(run.folder)
     vocabulary = from_plain(about["tokens"])
