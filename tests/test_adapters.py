@@ -18,6 +18,7 @@ from pipeline.experiment.settings import Adapting, Starting
 from pipeline.models import Shapes, torch_adapters
 from pipeline.models.adapters import adapters_of
 from pipeline.models.gpt import Gpt
+from pipeline.models.patterns import matching
 from pipeline.models.weights import from_torch
 from pipeline.runs import adapters, weights
 from pipeline.runs.code.code_hash import hash_of
@@ -313,3 +314,24 @@ def test_a_killed_training_of_adapters_ends_as_one_that_nobody_killed(base: Path
     shutil.copytree(base, tmp_path / "base")
     words = (*TINY, *ADAPTED, f"model.start={tmp_path / 'base'}", "model.dropout=0.1", "training.steps=150")
     check_ends_as_whole(tmp_path, (*words, "training.checkpoint.every=5", "schedule.warm_up=5"))
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("8", "model.adapters=8: it has keys; write model.adapters.rank=8"),
+        ("null", "model.adapters=null: it has keys; model.adapters.rank=null leaves adapters out"),
+    ],
+)
+def test_a_number_in_place_of_the_keys_of_adapters_is_refused(tmp_path: Path, value: str, said: str) -> None:
+    assert refused(tmp_path, "dataset=moby_dick", "model=gpt", f"model.adapters={value}") == said
+
+
+def test_a_pattern_that_is_nearly_a_layer_is_recognized() -> None:
+    """All weights were listed, and not what was meant."""
+    names = [f"blocks.{block}.attention.{part}.kernel" for block in range(9) for part in ("key", "query", "value")]
+    with pytest.raises(UserError) as refusal:
+        matching("model.freeze", ["block.0"], names)
+    said = str(refusal.value)
+    assert said.startswith("model.freeze=[block.0]: matches no weight (did you mean blocks.0?); this model has ")
+    assert len(said) < 350

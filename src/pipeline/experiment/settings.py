@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
 from pipeline.contracts import Part
-from pipeline.errors import UserError, cut
+from pipeline.errors import UserError, cut, shown
 from pipeline.spec import build_as, spec
 
 
@@ -71,7 +71,13 @@ class Adapting:
 
 
 def _adapting(value: object) -> object:
-    return build_as(Adapting, value, "model.adapters") if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        return build_as(Adapting, value, "model.adapters")
+    if isinstance(value, Adapting):
+        return value
+    rank = value if type(value) is int else 8
+    instead = "model.adapters.rank=null leaves adapters out" if value is None else f"write model.adapters.rank={rank}"
+    raise UserError(f"model.adapters={shown(value)}: it has keys; {instead}")
 
 
 @spec

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
-from pipeline.errors import UserError, cut
+from pipeline.errors import UserError, cut, nearest
 
 
 def matches(name: str, pattern: str) -> bool:
@@ -22,5 +22,15 @@ def matching(key: str, patterns: Sequence[str], names: Iterable[str], what: str 
     every = list(names)
     for pattern in patterns:
         if not any(matches(name, pattern) for name in every):
-            raise UserError(f"{key}=[{cut(pattern)}]: matches no {what}; this model has {cut(', '.join(every), 600)}")
+            raise _matches_none(key, pattern, every, what)
     return tuple(name for name in every if any(matches(name, pattern) for pattern in patterns))
+
+
+def _matches_none(key: str, pattern: str, names: Sequence[str], what: str) -> UserError:
+    """With the layer or the name that the pattern is like, where there is one, else with more of the names."""
+    paths = {".".join(parts[:end]) for name in names for parts in [name.split(".")] for end in range(1, len(parts) + 1)}
+    near = nearest(pattern, paths)
+    hint = f" (did you mean {near}?)" if near else ""
+    return UserError(
+        f"{key}=[{cut(pattern)}]: matches no {what}{hint}; this model has {cut(', '.join(names), 200 if near else 600)}"
+    )
