@@ -364,6 +364,14 @@ def test_points_and_coinciding_lines_are_seen(tmp_path: Path, monkeypatch: pytes
     assert "10" not in axes.yaxis.get_major_formatter()(2.8, 0)
 
 
+def test_speeds_beside_other_processes_are_marked_in_their_table(tmp_path: Path) -> None:
+    runs = [made_up(tmp_path / name, name, 0, 100, 0.9, 1.0) for name in ("fp32", "bf16")]
+    assert "uncertain" not in tables.speed(compare.compare(runs)).title
+    for run, share in zip(runs, (0.2, 0.51), strict=True):
+        run.receipt["training_rate"] = {"cores_of_others": share}
+    assert tables.speed(compare.compare(runs)).title.endswith("; uncertain: others had 51% of the cores")
+
+
 def test_two_pairs_of_runs_are_too_few_wherever_they_are_shown(tmp_path: Path) -> None:
     rates = {"fp32": (100, 100), "mixed_bf16": (50, 200)}
     runs = [

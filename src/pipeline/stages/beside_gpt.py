@@ -17,6 +17,7 @@ from pipeline.datasets.documents import sha256
 from pipeline.datasets.fetch import cache_root
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
+from pipeline.machine.others import said_of
 from pipeline.models.gpt import Gpt
 from pipeline.models.transformer import reference
 from pipeline.report.table import size
@@ -92,10 +93,12 @@ def utilization(experiment: Experiment, resolved: Resolved, run: Run, result: Re
     ceiling = importlib.import_module(experiment.backend.probe).machine(experiment, resolved)
     share = rate.value * flop / ceiling.FLOP_per_s
     slower = "; other work slowed the matmul down" if share > 1 else ""
+    busy = said_of(read_json(run.folder / "receipt.json")["training_rate"]["cores_of_others"])
+    doubt = f"; uncertain: {busy}" if busy else ""
     text = f"{share:.1%} of the {ceiling.FLOP_per_s / 1e9:,.0f} GFLOP/s of a matmul of side {ceiling.side:,}"
     return Result(
         (Metric("model_flop_utilization", share, "", "time", "max"),),
-        table=(("utilization", f"{text}; {flop / 1e6:,.2f} MFLOP a token{slower}"),),
+        table=(("utilization", f"{text}; {flop / 1e6:,.2f} MFLOP a token{slower}{doubt}"),),
     )
 
 

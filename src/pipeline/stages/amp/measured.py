@@ -55,6 +55,12 @@ class Measured:
         """The precision that `mixed` came to."""
         return str(self.receipt["precision"]["effective"])
 
+    @property
+    def cores_of_others(self) -> float | None:
+        """The share of the cores that others had while it trained; None where nobody counted."""
+        share: float | None = self.receipt.get("training_rate", {}).get("cores_of_others")
+        return share
+
     def value(self, name: str) -> float:
         """The run's metric of that name."""
         return self.metrics[name].value

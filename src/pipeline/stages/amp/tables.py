@@ -6,6 +6,7 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipeline.machine.others import said_of
 from pipeline.runs.result import Table
 from pipeline.stages.amp import BASELINE, REFERENCE
 from pipeline.stages.amp.claims import claims, halvings
@@ -15,8 +16,10 @@ from pipeline.stages.amp.measured import Measured
 
 def speed(rows: Sequence[Compared]) -> Table:
     """Speed, time and memory."""
+    title = f"speed: medians over seeds; the speed-up over {BASELINE} with its 95 % interval (3 runs or more)"
+    busy = said_of(max((share for row in rows for run in row.runs if (share := run.cores_of_others)), default=None))
     return Table(
-        f"speed: medians over seeds; the speed-up over {BASELINE} with its 95 % interval (3 runs or more)",
+        f"{title}; uncertain: {busy}" if busy else title,
         ("precision", rows[0].unit, "speed-up", "wall s", "peak MiB", "Tensor Cores"),
         tuple(
             (
