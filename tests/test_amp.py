@@ -530,6 +530,29 @@ def test_advice_begins_with_the_device_and_then_the_largest_share(tmp_path: Path
     assert result[1].startswith("Wider layers, beside whose products copies weigh less.")  # bf16 has no casts
 
 
+def test_attention_that_takes_most_of_a_step_is_named(tmp_path: Path) -> None:
+    """With 57 % of the step it was counted as products, which the advice called too small to fill the device."""
+    runs = [made_up(tmp_path / name, name, 0, 100, 0.9, 1.0) for name in ("fp32", "mixed_bf16")]
+    shares = {"products": 0.76, "copies": 0.1, "data": 0.01, "optimizer": 0.03, "other": 0.1, "outside": 0.0}
+    name = "_scaled_dot_product_flash_attention_for_cpu_backward"
+    for run, share in zip(runs, (0.2, 0.57), strict=True):
+        longest = [("mm", 0.15), (name, share)]
+        run.step["step_breakdown"] = {
+            "shares": shares, "products": [], "step_s": (step_s := run.training_step_s), "how": "a profiler",
+            "longest": [{"name": op, "kind": "products", "seconds": part * step_s} for op, part in longest],
+            "tensor_core_share": None,
+        }  # fmt: skip
+        run.receipt["backend"] = "torch"
+        run.step["machine"]["FLOP_per_s"] *= 1 + (run.precision == "mixed_bf16")
+    fp32, mixed = compare.compare(runs)
+    (advised,) = why.advice(mixed, fp32)
+    assert advised == (
+        f"Shorter sequences: the time of attention grows with their square. `{name}` alone is 57% of the step "
+        "(365 ms, 128 ms in fp32); the rate of bare products above is not that of attention."
+    )
+    assert "Were products (attention among them) free" in why.page(mixed, fp32)
+
+
 def test_no_tip_is_what_the_run_does_already(tmp_path: Path) -> None:
     for name in ("mixed_bf16", "bf16"):
         run = made_up(tmp_path / name, name, 0, 100, 0.9, 1.0)

@@ -12,6 +12,8 @@ from pipeline.stages.amp import BASELINE
 from pipeline.stages.amp.compare import Compared
 from pipeline.stages.amp.measured import Measured
 
+ATTENTION = "attention"  # in the name of a fused operation, forwards and backwards
+MUCH = 0.25  # of a step, from which on a single operation of attention is named
 MULTIPLE_BYTES = 16  # Tensor Cores take rows of 16 bytes: multiples of 8 for 16-bit operands (NVIDIA's guide, GEMM)
 SAME = 1.5  # up to this ratio, either way, the step under the profiler counts as the one that was timed
 NOT_SEEN = "the profiler did not see a step as it was timed (above), so the shares advise nothing"
@@ -124,8 +126,9 @@ def _told(share: float | None) -> str:
 
 def _bound(step_breakdown: Mapping[str, Any]) -> list[str]:
     share = step_breakdown["shares"]["products"]
+    among = " (attention among them)" * any(ATTENTION in one["name"] for one in step_breakdown["longest"])
     return [
-        f"Were products free, a step would be {1 / max(1 - share, 1e-9):.2f}x as fast; at twice their rate "
+        f"Were products{among} free, a step would be {1 / max(1 - share, 1e-9):.2f}x as fast; at twice their rate "
         f"{1 / (1 - share / 2):.2f}x (Amdahl).",
         "",
     ]
@@ -160,6 +163,21 @@ def _longest(step_breakdown: Mapping[str, Any]) -> list[str]:
         share = one["seconds"] / step_breakdown["step_s"]
         lines.append(f"| `{one['name']}` | {one['kind']} | {one['seconds'] * 1e3:.3f} | {share:.1%} |")
     return [*lines, ""]
+
+
+def _attention(row: Compared, baseline: Compared) -> list[str]:
+    """What to try where a fused operation of attention takes most of a step: its rate is not that of bare products."""
+    now, before = (one.runs[0].step["step_breakdown"] for one in (row, baseline))
+    one = max(now.get("longest", ()), key=lambda one: one["seconds"], default=None)
+    if one is None or ATTENTION not in one["name"] or one["seconds"] / now["step_s"] < MUCH:
+        return []
+    usual = next((other["seconds"] for other in before["longest"] if other["name"] == one["name"]), None)
+    took = f"{one['seconds'] * 1e3:.3g} ms" + (f", {usual * 1e3:.3g} ms in {baseline.precision}" if usual else "")
+    return [
+        f"Shorter sequences: the time of attention grows with their square. `{one['name']}` alone is "
+        f"{one['seconds'] / now['step_s']:.0%} of the step ({took}); the rate of bare products above is not that of "
+        "attention."
+    ]
 
 
 def tips(run: Measured) -> dict[str, str]:
@@ -206,6 +224,7 @@ def advice(row: Compared, baseline: Compared) -> Sequence[str]:
     step_breakdown = row.runs[0].step["step_breakdown"]
     if not (explains(row) and explains(baseline)):
         return found or [f"A longer training on an idle machine: {NOT_SEEN}."]
+    found += _attention(row, baseline)
     shares, advised = step_breakdown["shares"], tips(row.runs[0])
     largest = sorted((kind for kind in advised if (shares[kind] or 0) > 0.15), key=lambda kind: -shares[kind])
     found += [f"{advised[kind]} {KINDS[kind].partition(':')[0].capitalize()}: {shares[kind]:.0%}." for kind in largest]
