@@ -145,7 +145,8 @@ def test_fewer_pairs_of_bytes_than_asked_for_are_said(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("abab cdcd " * 50)
     (note,) = Text(path=str(tmp_path / "text.txt"), context=4, tokens="bpe", vocabulary=400).load(tmp_path, 0).notes
     assert re.fullmatch(
-        r"dataset\.vocabulary=400: 2\d\d tokens were learned; after them nothing in the training text occurs twice",
+        r"dataset\.vocabulary=400: 2\d\d tokens were learned; "
+        "after them no two tokens stand side by side in a word twice",
         note,
     )
     assert Text(path=str(tmp_path / "text.txt"), context=4, vocabulary=400).load(tmp_path, 0).notes == ()

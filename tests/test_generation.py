@@ -293,6 +293,7 @@ def test_a_stop_text_ends_a_text(trained: Path) -> None:
 
 REFUSED = {
     ("stage.prompt=null",): 'stage.prompt=null: give a text, as stage.prompt="Call me"',
+    ("stage.prompt=[]",): 'stage.prompt=[]: give a text, as stage.prompt="Call me"',
     ("stage.prompt=''",): "stage.prompt='': is empty; the model needs one token at least to go on",
     ("stage.prompt=[Call me,Queequeg]",): "stage.prompt='Queequeg': the character 'Q' at 0 is not among the 26 that",
     (f"stage.prompt={'Call me ' * 3}",): "has 24 tokens, and the model was trained on sequences of 16; give a shorter",

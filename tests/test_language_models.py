@@ -153,6 +153,8 @@ def test_another_text_is_trained_on_with_the_tokens_of_a_saved_run(trained: Any,
     said = refused(tmp_path, *words[:-1], "dataset.tokens=words")
     assert said.startswith("dataset.tokens=words: no such run")
     assert said.endswith("; tokens that are no run's: bytes, characters, bpe")
+    said = refused(tmp_path, *words[:-1], "dataset.tokens=chars")
+    assert said.endswith("; tokens that are no run's: bytes, characters, bpe (did you mean characters?)")
     said = refused(tmp_path, *words[:-1], f"dataset.tokens={run}", f"model.start={run}", "model.positions=rotary")
     assert "weights of another model: it has positions.embeddings (32, " in said and "which this model lacks" in said
     mine.write_text("\u4e16" + mine.read_text())

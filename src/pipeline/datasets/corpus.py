@@ -176,7 +176,7 @@ class Corpus(Dataset):
         if self.tokens == "bpe" and learned != self.vocabulary:
             found.append(
                 f"dataset.vocabulary={self.vocabulary}: {learned:,} tokens were learned; "
-                "after them nothing in the training text occurs twice"
+                "after them no two tokens stand side by side in a word twice"
             )
         return tuple(found)
 

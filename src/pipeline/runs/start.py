@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import UserError, cut
+from pipeline.errors import UserError, cut, nearest
 from pipeline.machine.installed import check_installed
 from pipeline.machine.regular_file import as_named
 from pipeline.runs import adapters
@@ -80,7 +80,9 @@ def _of_dataset(config: Config, find: Find) -> dict[str, Any]:
     try:
         return {"dataset": {**node, "tokens": _file(config, "dataset.tokens", named, CARD, (".json",), find)}}
     except UserError as error:
-        raise UserError(f"{error}; tokens that are no run's: {', '.join(LEARNED)}") from error
+        near = nearest(named, LEARNED)
+        hint = f" (did you mean {near}?)" if near else ""
+        raise UserError(f"{error}; tokens that are no run's: {', '.join(LEARNED)}{hint}") from error
 
 
 def _file(config: Config, key: str, text: str, saved: str, suffixes: Sequence[str], find: Find) -> str:

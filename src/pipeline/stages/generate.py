@@ -101,7 +101,7 @@ class Generate(Stage):
                     )
         card = read_card(source)
         if not self.prompts:
-            raise UserError('stage.prompt=null: give a text, as stage.prompt="Call me"')
+            raise UserError(f'stage.prompt={shown(self.prompt)}: give a text, as stage.prompt="Call me"')
         encoded(self.prompts, card, "stage.prompt")
         self._check_tokens(card)
 

@@ -70,7 +70,10 @@ class Bpe(Tokens):
 
 
 def learned(texts: Sequence[Content], size: int, who: str) -> Bpe:
-    """Merges learned from these texts, until there are `size` tokens or nothing occurs twice. Raises UserError."""
+    """Merges learned from these texts, until there are `size` tokens or no two stand side by side in a word twice.
+
+    Words are not merged with each other. Raises UserError.
+    """
     check_size("bpe", size)
     import tokenizers
     from tokenizers import decoders, models, pre_tokenizers, trainers
