@@ -456,7 +456,7 @@ WRONG = {
     "NoSuchCoordinate": "residuals() cannot be computed (IndexError: ",
     "FlatResidual": "the residual 'u_t - u_xx' has the shape (16,); it has to be (16, 1)",
     "NoSuchFunction": "residuals() cannot be computed (AttributeError: no math.cosh; every backend has sin, cos, exp, ",
-    "WrongBoundary": "the domain's boundary cannot be computed (NotImplementedError: no boundary)",
+    "WrongBoundary": "the domain's boundary cannot be computed (NotImplementedError: no boundary, in on_boundary (",
     "WrongDomain": "the domain cannot be computed (IndexError: ",
     "WrongConditions": "conditions() cannot be computed (FileNotFoundError: ",
     "FewHard": "hard() has the shape (2, 16, 1); it has to be (2, 16, 2)",
@@ -471,7 +471,8 @@ WRONG = {
     "NoConditions": "has no conditions; ",
     "TakenName": "a term is named 'inside', as something else is; give it another name",
     "NoReturn": "residuals() gives NoneType and no list; is its `return` missing?",
-    "NumPysTanh": "residuals() cannot be computed (TypeError: NumPy's tanh works on no other backend; use math.tanh)",
+    "NumPysTanh": "residuals() cannot be computed (TypeError: NumPy's tanh works on no other backend; use math.tanh, "
+    "in residuals (",
     "NumPysSum": "residuals() cannot be computed (TypeError: NumPy's sum works on no other backend; use one of ",
     "HardIsNone": "hard() does not meet the condition 'y(0)': it is 0 at [0.], which is to be 1",
     "SmallReferenceIsOff": "reference() does not meet the condition 'y(0)': it is 0.0011 at [0.], which is to be 0.001",

@@ -117,13 +117,13 @@ class Strange(Schedule):
         (-1, "gives -1; give a number from 0 on"),
         (float("nan"), "gives nan; give a number from 0 on"),
         ("x", "gives 'x'; give a number from 0 on"),
-        (ZeroDivisionError("division by zero"), "fails: ZeroDivisionError: division by zero"),
+        (ZeroDivisionError("division by zero"), "fails: ZeroDivisionError: division by zero, in factor ("),
     ],
 )
 def test_a_factor_that_is_not_one_is_refused(found: object, said: str) -> None:
     with pytest.raises(UserError) as refused:
         factor_of(Strange(found), 0, 40)
-    assert str(refused.value) == f"schedule=strange: factor(0, 40) {said}"
+    assert str(refused.value).startswith(f"schedule=strange: factor(0, 40) {said}")
 
 
 class Late(Strange):
