@@ -440,7 +440,11 @@ def test_what_does_not_go_together_is_refused_before_the_run(tmp_path: Path) -> 
         ),
         ("stage=transformer", "model=mlp"): (
             "model=mlp with dataset=moby_dick: it takes numbers, and the examples of this dataset are tokens; "
-            "use model=gpt"
+            "use model=gpt or stage=classifier dataset=digits"
+        ),
+        ("stage=classifier", "model=gpt"): (
+            "model=gpt with dataset=fashion_mnist: it takes tokens, and the examples of this dataset are numbers; "
+            "use model=mlp or stage=transformer dataset=moby_dick"
         ),
         ("stage=transformer", "dataset=recall"): (
             "dataset=recall with stage=transformer: its task is Recall, not LanguageModelling; "

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # One for each kind of example.
 DATASETS = {"tokens": "moby_dick", "numbers": "digits", "pairs of sequences": "reversals"}
+STAGES = {"tokens": "transformer", "numbers": "classifier", "pairs of sequences": "seq2seq"}
 MODELS = {"tokens": "gpt", "numbers": "mlp", "pairs of sequences": "encoder_decoder"}
 LOSSES = {"classes": "cross_entropy", "numbers": "squared_error"}  # for each kind of target
 STEPS_TRIED = 200  # of a schedule, from end to end: all of them where the training has fewer than twice as many
@@ -177,7 +178,8 @@ def _check_task(experiment: Experiment) -> None:
     takes = experiment.data_model.takes
     if takes is not None and task.example_kind not in (None, takes):
         fits = [f"model={MODELS[task.example_kind]}"] if task.example_kind in MODELS else []
-        fits += [f"dataset={DATASETS[takes]}"] if wanted is None and takes in DATASETS else []
+        if takes in DATASETS:
+            fits.append(("" if wanted is None else f"stage={STAGES[takes]} ") + f"dataset={DATASETS[takes]}")
         raise Impossible(
             f"model={choice(experiment.model)} with dataset={choice(experiment.dataset)}: it takes {takes}, and the "
             f"examples of this dataset are {task.example_kind}; use {' or '.join(fits) or 'a model of yours'}"
