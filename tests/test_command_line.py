@@ -262,8 +262,9 @@ def test_a_path_in_place_of_a_dataset_is_named_whole(name: str, meant: str | Non
         (tmp_path / file).touch()
     for path in (str(tmp_path / name), name):
         hint = "" if meant is None else f"; {meant.format(path)}"
-        said = f"dataset={path}: no such choice; choose from {CHOICES['dataset']}{hint}"
-        assert refused(tmp_path, f"dataset={path}") == said
+        said = refused(tmp_path, f"dataset={path}")
+        assert said.startswith(f"dataset={path[:60]}")  # of a long one the beginning, and the length
+        assert said.endswith(f": no such choice; choose from {CHOICES['dataset']}{hint}")
     assert refused(tmp_path, "model=a/b").startswith("model=a/b: no such choice; choose from ")
 
 

@@ -245,7 +245,8 @@ def test_what_is_not_drawn_is_not_announced(tmp_path: Path) -> None:
     ended = pipeline(tmp_path, *words, "model=gru", "stage.baselines=false")
     assert ended.returncode == 0, ended.stderr
     assert "matmul" not in ended.stderr
-    assert "attention" not in ended.stderr
+    assert "drawing" not in ended.stderr
+    assert "attention: not drawn with model=gru: of model=gpt alone" in ended.stderr
 
 
 @pytest.mark.wide

@@ -284,8 +284,6 @@ WRONG = {
     "`gradient_clip_val` should be an int or a float. Got abc.",
     "+stage.trainer.max_time=abc": "stage.trainer.max_time=abc: Lightning refuses it: `Timer(duration='abc')` is not a "
     "valid duration. Expected a string in the format DD:HH:MM:SS.",
-    "stage.data=own_keras.from_one": "stage.data=own_keras.from_one: its train has the label 2; the model's 2 outputs "
-    "are for 0 to 1",
     "+stage.arguments.width=-1": "stage.module=own_lightning.Lit raises RuntimeError: Trying to create tensor with "
     "negative dimension -1: [-1, 4]",
     "model=cnn": "model with stage=lightning: what is trained, on what and how is the user's own code here",
