@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import pipeline, status
@@ -97,34 +98,56 @@ def test_the_claim_of_a_cell_that_has_a_result_is_given_back(tmp_path: Path) -> 
         assert said == "True"
 
 
+def killed(root: Path) -> tuple[Cell, Journal, Shared]:
+    """A cell, its run that was killed, and a grid that was planned after that."""
+    asked = experiment("torch")
+    cell = Cell(1, {}, dict(asked.config), [], asked, on_cpu(asked))
+    journal = Journal.begin(root, "cell", asked.config)
+    write_json(journal.folder / "receipt.json", before(asked, on_cpu(asked)))
+    journal.finish("KILLED", "stopped by SIGINT")
+    return cell, journal, Shared([cell], History(root), Claims(root), print)
+
+
+def goes_on(run: Path, **changes: object) -> None:
+    write_json(run / "status.json", {**read_json(run / "status.json"), **changes})
+
+
 @pytest.mark.parametrize(("state", "taken"), [("KILLED", []), ("FINISHED", ["FINISHED"]), ("FAILED", ["FAILED"])])
 def test_a_killed_run_that_another_command_has_gone_on_with_is_used(
     tmp_path: Path, state: State, taken: list[str]
 ) -> None:
     """It had ended when the grid was planned, and was trained a second time."""
-    asked = experiment("torch")
-    cell = Cell(1, {}, dict(asked.config), [], asked, on_cpu(asked))
-    journal = Journal.begin(tmp_path, "cell", asked.config)
-    write_json(journal.folder / "receipt.json", before(asked, on_cpu(asked)))
-    journal.finish("KILLED", "stopped by SIGINT")
-    shared = Shared([cell], History(tmp_path), Claims(tmp_path), print)
-    status = read_json(journal.folder / "status.json")
-    write_json(journal.folder / "status.json", {**status, "state": state, "ended": status["ended"] + 1})
+    cell, journal, shared = killed(tmp_path)
+    goes_on(journal.folder, state=state)
     assert shared.next() is (None if taken else cell)
     assert [outcome.state for outcome in shared.taken()] == taken
 
 
 def test_a_run_that_went_on_where_something_differed_is_not_used(tmp_path: Path) -> None:
-    asked = experiment("torch")
-    cell = Cell(1, {}, dict(asked.config), [], asked, on_cpu(asked))
-    journal = Journal.begin(tmp_path, "cell", asked.config)
-    write_json(journal.folder / "receipt.json", before(asked, on_cpu(asked)))
-    journal.finish("KILLED", "stopped by SIGINT")
-    shared = Shared([cell], History(tmp_path), Claims(tmp_path), print)
-    resumed = {"resumed": [{"differences": ["numpy 1, now 2"]}]}
-    write_json(journal.folder / "receipt.json", {**before(asked, on_cpu(asked)), **resumed})
-    write_json(journal.folder / "status.json", {**read_json(journal.folder / "status.json"), "state": "FINISHED"})
+    cell, journal, shared = killed(tmp_path)
+    receipt = read_json(journal.folder / "receipt.json")
+    write_json(journal.folder / "receipt.json", {**receipt, "resumed": [{"differences": ["numpy 1, now 2"]}]})
+    goes_on(journal.folder, state="FINISHED")
     assert shared.next() is cell
+
+
+def test_a_run_that_was_killed_is_read_again_only_when_it_has_gone_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is looked at for each cell of a grid: with 500 failed runs that took 40 ms."""
+    _, journal, _ = killed(tmp_path)
+    history, read = History(tmp_path), list[Path]()
+
+    def noted(path: Path) -> dict[str, Any]:
+        read.append(path)
+        return read_json(path)
+
+    monkeypatch.setattr("pipeline.sweep.history.read_json", noted)
+    history.refresh()
+    assert read == []
+    goes_on(journal.folder, state="RUNNING")
+    history.refresh()
+    assert read == [journal.folder / "receipt.json"]
 
 
 def test_every_user_of_the_folder_can_claim(tmp_path: Path) -> None:

@@ -47,21 +47,23 @@ class History:
         self.root = root
         self.receipts: defaultdict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)  # by hash, then by run
         self.ended: dict[str, State] = {}  # how each run that has ended did when it was last looked at
+        self.written: dict[str, tuple[int, int]] = {}  # which status.json said so
         self.data: defaultdict[str, dict[int, str | None]] = defaultdict(dict)  # by dataset, then by seed
         self.weights: dict[tuple[str, int, int, int], str] = {}  # by file, inode, size and time of change
         self.environment = environment()
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the runs that are new, or may have gone on. One that died without a word is KILLED, not running."""
-        final = {name for name, state in self.ended.items() if state not in DEAD}
+        """Read the runs that are new, or have gone on. One that died without a word is KILLED, not running."""
         try:
-            names = {path.name for path in self.root.iterdir()} - final
+            names = [path.name for path in self.root.iterdir()]
         except OSError:
             return
-        folders = [self.root / name for name in sorted(names)]  # ids begin with the time: the oldest first
+        # Ids begin with the time: the oldest first.
+        folders = [self.root / name for name in sorted(names) if not self._is_as_it_was(name)]
         reap_these(folders)
         for folder in folders:
+            written = _written(folder)
             status = read_status(folder)
             if status is None:
                 continue
@@ -69,7 +71,12 @@ class History:
             if receipt.get("config_sha256"):
                 self.receipts[receipt["config_sha256"]][folder.name] = receipt
             if status.state != "RUNNING":
-                self.ended[folder.name] = status.state
+                self.ended[folder.name], self.written[folder.name] = status.state, written
+
+    def _is_as_it_was(self, name: str) -> bool:
+        """Whether a run had ended and has not gone on, by a look at its status.json: this is asked for each cell."""
+        state = self.ended.get(name)
+        return state is not None and (state not in DEAD or self.written[name] == _written(self.root / name))
 
     def of(self, experiment: Experiment, where: Where) -> list[Past]:
         """Every run of the same config, the newest first."""
@@ -172,6 +179,15 @@ class History:
         if then not in read.values() and experiment.seed not in read and not whatever_seed:
             read[experiment.seed] = _read_sha256(experiment)
         return then in read.values()
+
+
+def _written(folder: Path) -> tuple[int, int]:
+    """Which status.json a run has: written anew it is another file."""
+    try:
+        found = (folder / "status.json").stat()
+    except OSError:
+        return 0, 0
+    return found.st_ino, found.st_mtime_ns
 
 
 def _read_sha256(experiment: Experiment) -> str | None:
