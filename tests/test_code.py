@@ -402,6 +402,7 @@ SET_BY_ITSELF = [
     ("import os\nos.environ['X'] = '1'\nX = os.environ['X']\n", {}),
     ("import os\nos.environ['X'] = str(len(os.environ.get('X', '1')))\n", {}),
     ("import os\nos.environ['X'] += ':a'\nX = os.environ['X']\n", {}),
+    ("import os\nNAME = 'X'\nX = os.environ[NAME]\nNAME += 'Y'\n", {"X": None}),
     ("d = {}\nX = d.get('X')\nd['X'] = dict(d)['X']\n", {}),
 ]
 

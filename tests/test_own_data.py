@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -198,13 +197,11 @@ def test_numbers_of_classes_may_have_gaps(present: int, largest: int) -> None:
     assert len(class_names([np.array([*range(present - 1), largest])], "mine")) == largest + 1
 
 
-def test_many_classes_are_read_at_once(tmp_path: Path) -> None:
-    """The time grew with the square of their number: 50,000 took minutes."""
-    y = np.arange(50_000)
+@pytest.mark.timeout(60)  # it grew with the square of their number: minutes
+def test_many_classes_are_read(tmp_path: Path) -> None:
+    y = np.arange(200_000)
     np.savez(tmp_path / "many.npz", x=y[:, None].astype(np.float32), y=y)
-    began = time.monotonic()
-    assert len(Npz(file=str(tmp_path / "many.npz")).load(tmp_path, 0).task.card()["classes"]) == 50_000
-    assert time.monotonic() - began < 20
+    assert len(Npz(file=str(tmp_path / "many.npz")).load(tmp_path, 0).task.card()["classes"]) == 200_000
 
 
 @pytest.mark.parametrize("dtype", ["datetime64[D]", "timedelta64[s]", "complex64"])

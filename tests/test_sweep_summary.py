@@ -454,7 +454,7 @@ def test_rates_of_cold_epochs_are_noted(tmp_path: Path) -> None:
 
 
 def test_rates_of_a_cold_period_name_its_key(tmp_path: Path) -> None:
-    """With training.steps another epoch is no way out: 60 steps may be a third of one."""
+    """With training.steps another epoch does not help: 60 steps may be a third of one."""
     experiment: Any = SimpleNamespace(training=Training(steps=20, validate_every=50))
     found = _with_receipt(tmp_path, 0, {"training_rate": {"cold": True}})
     found = replace(found, cell=replace(found.cell, experiment=experiment))

@@ -1,4 +1,4 @@
-"""What the cells of a grid have made where that is no number: the texts of stage=generate."""
+"""What the cells of a grid have made besides metrics: the texts of stage=generate."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ def is_locked(folder: Path) -> bool:
 
 @contextmanager
 def lock(folder: Path, timeout: float) -> Iterator[str | None]:
-    """The right to send this run, or why there is none: another process has it, or the folder cannot be written."""
+    """Lock this run, to send it. Yields why it cannot: another process has it, or nobody can write there; else None."""
     lock = filelock.FileLock(folder / "mlflow.lock", timeout=timeout)
     try:
         lock.acquire()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from pipeline.backends.keras.fit import keras
 from pipeline.errors import UserError
 
@@ -29,16 +27,16 @@ def check_labels(named: str, net: Any, splits: Mapping[str, Any]) -> None:
 
     Of a compiled model whose one output and one loss, of labels, are known before the training. Raises UserError.
     """
-    outputs = getattr(net, "outputs", None)
+    outputs = getattr(net, "outputs", None) or []
     loss = keras.losses.get(net.loss) if isinstance(net.loss, str) else net.loss
-    if not _is_sparse(loss) or not outputs or len(outputs) > 1:
+    if not _is_sparse(loss) or len(outputs) != 1 or outputs[0].shape[-1] is None:
         return
     classes, ignored = outputs[0].shape[-1], getattr(loss, "ignore_class", None)
     for name, split in splits.items():
         if isinstance(split, tuple) and len(split) > 1:
-            labels = np.unique(keras.ops.convert_to_numpy(split[1]))
-            beyond = [label for label in labels if label != ignored and not 0 <= label < classes]
-            if beyond:
+            labels = keras.ops.convert_to_numpy(split[1])
+            beyond = labels[((labels < 0) | (labels >= classes)) & (labels != ignored)]
+            if beyond.size:
                 raise UserError(
                     f"{named}: its {name} has the label {beyond[0]:g}; the model's {classes} outputs are for 0 to "
                     f"{classes - 1}"

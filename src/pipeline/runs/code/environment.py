@@ -140,7 +140,8 @@ def _assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 def _constants(module: ast.Module) -> dict[str, str]:
     """The texts that the module's own names stand for: `NAME = "A"`."""
-    found = ((target, _text(value, {})) for node in module.body for target, value in _assigned(node))
+    assigned = (pair for node in module.body if not isinstance(node, ast.AugAssign) for pair in _assigned(node))
+    found = ((target, _text(value, {})) for target, value in assigned)
     return {target.id: text for target, text in found if isinstance(target, ast.Name) and text is not None}
 
 
