@@ -272,6 +272,20 @@ def test_what_a_users_kernel_prints_is_a_note(
     assert (name, first) == ("mine:", "now" if "_exit" in does else "hello")
 
 
+def test_what_a_kernel_prints_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line in the innermost loop was gigabytes."""
+    monkeypatch.setattr("pipeline.kernels.printed.LARGEST", 1 << 16)
+    file, text = tmp_path / "mine.cpp", (Path(__file__).parent / "own_kernel.cpp").read_text()
+    line = '    for (int i = 0; i < 1000; i++) printf("hello\\n");\n    for (long j'
+    file.write_text("#include <cstdio>\n" + text.replace("    for (long j", line, 1))
+    bench = bench_of(CppSource(file=str(file)), sizes=(21,))
+    assert bench.verdicts["mine"].fault is None
+    (printed,) = bench.printed.written.values()
+    assert printed.stat().st_size == 1 << 16
+    (note,) = bench.printed.notes()
+    assert note.startswith("mine: printed 10,923 lines and more while it was verified; the first: hello")
+
+
 def test_a_kernel_that_prints_nothing_has_no_note() -> None:
     bench = bench_of(Late())
     bench.note_printed()

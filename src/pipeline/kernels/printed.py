@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from pipeline.errors import cut
 
 UNBUFFERED = 2  # _IONBF of stdio.h
 KEPT = 2**20  # bytes of each kernel's that outlive the run
+LARGEST = 2**26  # bytes of each kernel's in the meantime: a line in an inner loop would fill the disk
 
 
 class Printed:
@@ -51,7 +53,8 @@ def _described(file: Path) -> str:
             n, last = n + 1, line
     shown = f"the first: {cut(first.strip())}"
     shown += f"; the last: {cut(last.strip())}" if last != first else ""
-    return f"printed {n:,} line{'s' * (n != 1)} while it was verified; {shown}"
+    more = " and more" if file.stat().st_size >= LARGEST else ""
+    return f"printed {n:,} line{'s' * (n != 1)}{more} while it was verified; {shown}"
 
 
 def redirect(file: Path | None) -> None:
@@ -62,6 +65,7 @@ def redirect(file: Path | None) -> None:
     os.close(opened)
     if file is not None:
         _write_at_once()
+        _limit_files()
 
 
 def _write_at_once() -> None:
@@ -72,3 +76,10 @@ def _write_at_once() -> None:
     except ValueError:  # a C library that calls it otherwise
         return
     library.setvbuf(stdout, None, UNBUFFERED, ctypes.c_size_t(0))
+
+
+def _limit_files() -> None:
+    """What would make a file larger than LARGEST is not written; Python ignores the signal that says so."""
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limit = LARGEST if most == resource.RLIM_INFINITY else min(LARGEST, most)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
