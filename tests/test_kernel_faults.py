@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import importlib
 import itertools
 import os
 import re
@@ -11,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -248,10 +251,10 @@ def test_the_other_process_does_not_outlive_the_run() -> None:
 @pytest.mark.parametrize(
     ("does", "said"),
     [
-        ('printf("hello\\n");', r"mine: printed \d+ lines while it was verified; the first: hello"),
+        ('printf("hello\\n");', r"mine: printed \d+ lines while it was prepared and verified; the first: hello"),
         (
             'if (m == 21) { printf("now\\n"); fprintf(stderr, "lost\\n"); _exit(3); }',
-            r"mine: printed 2 lines while it was verified; the first: now; the last: lost",
+            r"mine: printed 2 lines while it was prepared and verified; the first: now; the last: lost",
         ),
     ],
 )
@@ -283,7 +286,65 @@ def test_what_a_kernel_prints_fills_no_disk(tmp_path: Path, monkeypatch: pytest.
     (printed,) = bench.printed.written.values()
     assert printed.stat().st_size == 1 << 16
     (note,) = bench.printed.notes()
-    assert note.startswith("mine: printed 10,923 lines and more while it was verified; the first: hello")
+    assert note.startswith("mine: printed 10,923 lines and more while it was prepared and verified; the first: hello")
+
+
+@spec
+class Talks(Late):
+    """It says that it is prepared, through Python, through C and from another process. `raises`: and fails then."""
+
+    raises: bool = False
+
+    def prepare(self, operands: Operands, threads: int) -> Launch:
+        print("by Python")
+        ctypes.CDLL(None).puts(b"by C")
+        subprocess.run(["echo", "by another process"], check=True)
+        if self.raises:
+            raise ValueError("enough")
+        return super().prepare(operands, threads)
+
+
+SAYS = {"by Python", "by C", "by another process"}
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_what_a_users_kernel_prints_while_it_is_prepared_is_kept_too(
+    raises: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stood before the run's first line. What one prints that cannot be prepared may say why: it is shown."""
+    monkeypatch.setattr(sys, "stdout", open(1, "w", closefd=False))  # noqa: SIM115  # as it is in a command
+    stage, here = Wmma(kernels=(Talks(raises=raises),)), SimpleNamespace(seed=0, device=Device(name="cpu"))
+    with pytest.raises(UserError) if raises else nullcontext():
+        stage.rehearse(here, SimpleNamespace(place=Place("cpu")))  # type: ignore[arg-type]
+    print("afterwards", flush=True)
+    assert set(capfd.readouterr().out.splitlines()) == {"afterwards", *(SAYS if raises else ())}
+    (printed,) = stage.printed.written.values()
+    assert set(printed.read_text().splitlines()) == SAYS
+
+
+SPAWNED = """
+import test_kernel_faults as here
+print("imported")
+
+class Spawned(here.Late):
+    forks = False
+"""
+
+
+@pytest.mark.wide
+def test_what_a_users_module_prints_is_kept_where_another_process_imports_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It came between the lines of the run, once for each size that was verified or timed."""
+    (tmp_path / "spawned.py").write_text(SPAWNED)
+    monkeypatch.syspath_prepend(tmp_path)
+    kernel = importlib.import_module("spawned").Spawned()
+    capfd.readouterr()
+    bench = bench_of(kernel)
+    assert bench.verdicts[kernel.name].fault is None and bench.times[bench.plan.problems[0]]
+    assert capfd.readouterr() == ("", "")
+    (note,) = bench.printed.notes()
+    assert note == f"{kernel.name}: printed 2 lines while it was prepared and verified; the first: imported"
 
 
 def test_a_kernel_that_prints_nothing_has_no_note() -> None:

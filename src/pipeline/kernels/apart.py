@@ -15,7 +15,7 @@ from pipeline.contracts.kernels import Kernel, Launch
 from pipeline.errors import RunError
 from pipeline.kernels.gemm import Operands, with_margins
 from pipeline.kernels.printed import redirect
-from pipeline.kernels.verify import how_apart, how_it_ended, in_words
+from pipeline.kernels.verify import how_apart, how_it_ended, in_words, start
 
 Prepare = Callable[[Operands], Launch]
 
@@ -27,11 +27,12 @@ class Apart(Launch):
     """
 
     def __init__(self, kernel: Kernel, prepare: Prepare, operands: Operands, limit: float) -> None:
-        context: Any = multiprocessing.get_context(how_apart(kernel))
+        how = how_apart(kernel)
+        context: Any = multiprocessing.get_context(how)
         self._limit = limit
         self._pipe, theirs = context.Pipe()
         self._process: BaseProcess = context.Process(target=_serve, args=(theirs, prepare, operands), daemon=True)
-        self._process.start()
+        start(self._process, how, None)
         theirs.close()
         weakref.finalize(self, _end, self._process)
         self.facts, self.rest_s = self._answer(None)

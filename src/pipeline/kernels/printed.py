@@ -1,12 +1,14 @@
-"""What a user's kernel prints: kept in a file while it is verified, thrown away while it is timed."""
+"""What a user's kernel prints: kept in a file while it is prepared and verified, thrown away while it is timed."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import resource
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline.errors import cut
@@ -26,6 +28,16 @@ class Printed:
     def file(self, name: str) -> Path:
         """Where it is kept for a kernel."""
         return self._files.setdefault(name, Path(self._folder.name) / str(len(self._files)))
+
+    @contextmanager
+    def keeping(self, name: str) -> Iterator[None]:
+        """What this process writes meanwhile is kept for a kernel, and shown too where the block raises."""
+        try:
+            with redirected(self.file(name)):
+                yield
+        except BaseException:
+            sys.stdout.write(self.file(name).read_text(errors="replace"))
+            raise
 
     @property
     def written(self) -> Mapping[str, Path]:
@@ -54,18 +66,44 @@ def _described(file: Path) -> str:
     shown = f"the first: {cut(first.strip())}"
     shown += f"; the last: {cut(last.strip())}" if last != first else ""
     more = " and more" if file.stat().st_size >= LARGEST else ""
-    return f"printed {n:,} line{'s' * (n != 1)}{more} while it was verified; {shown}"
+    return f"printed {n:,} line{'s' * (n != 1)}{more} while it was prepared and verified; {shown}"
 
 
 def redirect(file: Path | None) -> None:
     """From here on what this process writes to file descriptors 1 and 2 is added to `file`; None: thrown away."""
+    _lead_to(file)
+    if file is not None:
+        _write_at_once()
+        _limit_files()
+
+
+@contextmanager
+def redirected(file: Path | None) -> Iterator[None]:
+    """The same for a block of this process, and for all that the processes write that it starts."""
+    _flush()
+    kept = os.dup(1), os.dup(2)
+    try:
+        _lead_to(file)
+        yield
+    finally:
+        _flush()
+        for descriptor, before in enumerate(kept, 1):
+            os.dup2(before, descriptor)
+            os.close(before)
+
+
+def _lead_to(file: Path | None) -> None:
     opened = os.open(file or os.devnull, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(opened, 1)
     os.dup2(opened, 2)
     os.close(opened)
-    if file is not None:
-        _write_at_once()
-        _limit_files()
+
+
+def _flush() -> None:
+    """What Python and C have in their buffers."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    ctypes.CDLL(None).fflush(None)
 
 
 def _write_at_once() -> None:

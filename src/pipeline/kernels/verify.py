@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import signal
 import time
@@ -20,7 +21,7 @@ from pipeline.errors import Readable, RunError, UserError
 from pipeline.kernels.cases import cases
 from pipeline.kernels.check import Check, check
 from pipeline.kernels.gemm import Gemm, Operands, Values, digest, operands
-from pipeline.kernels.printed import redirect
+from pipeline.kernels.printed import redirect, redirected
 from pipeline.raised import in_words as in_words_of_user
 from pipeline.runs.json_files import plain
 
@@ -76,6 +77,13 @@ def how_apart(kernel: Kernel) -> str:
     """How another process is started for it: CUDA and pools of threads do not outlive a fork."""
     on_card = kernel.processor == "gpu" and missing_of(kernel) is None
     return "spawn" if on_card or not kernel.forks else "fork"
+
+
+def start(process: BaseProcess, how: str, printed: Path | None) -> None:
+    """A spawned process imports the user's module before it can redirect what that prints; a forked one has it, and
+    would keep descriptors of what was redirected."""
+    with redirected(printed) if how == "spawn" else contextlib.nullcontext():
+        process.start()
 
 
 def how_it_ended(process: BaseProcess) -> str:
@@ -245,7 +253,7 @@ def _apart(problems: list[Case], prepare: Prepare, seed: int, limit: float, how:
     context: Any = multiprocessing.get_context(how)
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_send, args=(theirs, problems, prepare, seed, printed), daemon=True)
-    process.start()
+    start(process, how, printed)
     theirs.close()
     at, running = problems[0], False
     try:

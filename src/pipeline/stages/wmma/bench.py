@@ -17,6 +17,7 @@ from pipeline.kernels.cpu import ceilings
 from pipeline.kernels.cpu.compiled import missing_compiler
 from pipeline.kernels.gemm import Gemm, Operands, operands
 from pipeline.kernels.on_card import card_index, on_card
+from pipeline.kernels.printed import redirected
 from pipeline.kernels.timing import Times, in_turns
 from pipeline.kernels.verify import (
     LIMIT_S,
@@ -250,7 +251,8 @@ class Bench(Found):
         if small is None:
             return
         try:
-            kernel.rehearse(operands(small, self.plan.seed))
+            with redirected(self.printed.file(kernel.name)):
+                kernel.rehearse(operands(small, self.plan.seed))
         except Readable as error:
             self.run.note(f"{kernel.name}: not rehearsed on the CPU: {error}")
             return

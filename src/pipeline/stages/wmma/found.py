@@ -70,8 +70,8 @@ class Found:
     `facts`: of each kernel, how it was made. `printed`: what it printed.
     """
 
-    def __init__(self, plan: Plan, run: Run) -> None:
-        self.plan, self.run = plan, run
+    def __init__(self, plan: Plan, run: Run, printed: Printed | None = None) -> None:
+        self.plan, self.run, self.printed = plan, run, printed or Printed()
         self.verdicts: dict[str, Verdict] = {}
         self.errors: dict[tuple[Gemm, str], Verdict] = {}
         self.times: dict[Gemm, dict[str, Times]] = {gemm: {} for gemm in plan.problems}
@@ -80,7 +80,6 @@ class Found:
         self.absent: dict[str, str] = {}
         self.broken: str | None = None  # why the GPU's context answers no more
         self.facts: dict[str, dict[str, object]] = {}
-        self.printed = Printed()
         self.fastest_run: dict[str, tuple[Gemm, float]] = {}  # the last product that was verified, and its seconds
         self.ceilings: ceilings.Ceilings | None = None  # of the CPU
         self.card_ceilings: CardCeilings | None = None

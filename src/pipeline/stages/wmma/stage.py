@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -18,6 +19,7 @@ from pipeline.kernels.cpu import compiled
 from pipeline.kernels.gemm import DTYPES, Gemm, operands
 from pipeline.kernels.named import every, kernels_of
 from pipeline.kernels.on_card import asked, on_card
+from pipeline.kernels.printed import Printed
 from pipeline.kernels.verify import all_cases, is_ours, missing_of, raised, refusal_of
 from pipeline.machine.capability import Resolved
 from pipeline.machine.threads import check_threads
@@ -157,6 +159,11 @@ class Wmma(Stage):
 
         return tuple(replace(self.problems[0], m=size, n=size, k=size) for size in sizes(self.around))
 
+    @cached_property
+    def printed(self) -> Printed:
+        """What kernels print, from before the run on: while they are prepared for the first time."""
+        return Printed()
+
     def plan(self, seed: int) -> Plan:
         """What the bench is asked."""
         return Plan(
@@ -276,11 +283,13 @@ class Wmma(Stage):
         small = next((gemm for gemm in (*every_case, *self.problems) if refusal_of(kernel, gemm) is None), None)
         if small is None:
             return
+        here = missing_of(kernel) is None
         try:
-            if missing_of(kernel) is None:
-                kernel.prepare(operands(small, seed), self.cores)
-            else:
-                kernel.rehearse(operands(small, seed))
+            with self.printed.keeping(kernel.name):
+                if here:
+                    kernel.prepare(operands(small, seed), self.cores)
+                else:
+                    kernel.rehearse(operands(small, seed))
         except Readable:
             raise
         except Exception as error:  # whatever the user's code may raise
@@ -293,7 +302,7 @@ class Wmma(Stage):
         receipt = receipts.before(experiment, resolved)
         index = asked(experiment.device.name, resolved.place)
         with on_card(index):
-            bench = Bench(self.plan(experiment.seed), run)
+            bench = Bench(self.plan(experiment.seed), run, self.printed)
         timed = bench.plan.dtype
         receipt["precision"] = {"requested": self.dtype or timed, "effective": timed, "reason": "stage.dtype"}
         run.journal.write_receipt(receipt)
