@@ -139,9 +139,9 @@ CONVOLUTIONS = """
 import json
 import torch
 from torch import nn
-from pipeline.backends.torch.products import products
+from pipeline.backends.torch.products import operations, products, shares
 
-found = {}
+found, gradients, shown = {}, [], []
 for name, layer, shape in (
     ("1-D", nn.Conv1d(3, 8, 5), (2, 3, 20)),
     ("1-D, dilated", nn.Conv1d(3, 8, 5, dilation=2), (2, 3, 20)),
@@ -158,7 +158,11 @@ for name, layer, shape in (
         for one in products(seen.events(), (9,), 1, gpu=False):
             flop[one.name] += one.FLOP
         found[f"{name}, {dtype}"] = list(flop.values())
-print(json.dumps(found))
+        called = {one.name for one in operations(seen.events(), 1, gpu=False) if one.kind == "products"}
+        gradients += sorted(one for one in called if one.startswith("aten::_slow_conv2d_backward"))
+        timed = sum(one.seconds for one in products(seen.events(), (9,), 1, gpu=False))
+        shown.append(timed / shares(seen.events(), 1.0, gpu=False)["products"])
+print(json.dumps([found, gradients, shown]))
 """
 # Of a forward pass: examples, places, filters, and the inputs that each place of a filter sees.
 FLOP = {
@@ -172,12 +176,18 @@ FLOP = {
 
 
 def test_convolutions_of_any_dimension_have_their_flop() -> None:
-    """The forward pass, and as much for each of two gradients, whichever operations torch calls for a dtype."""
+    """The forward pass, and as much for each of two gradients, whichever operations torch calls for a dtype.
+
+    The time of float64's gradients was counted as other work, and their products had next to none.
+    """
     done = subprocess.run(
         [sys.executable, "-c", CONVOLUTIONS], capture_output=True, text=True, timeout=200, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {
+    found, gradients, shown = json.loads(done.stdout)
+    assert gradients == ["aten::_slow_conv2d_backward"] * 4  # of one and two dimensions; others have no such operation
+    assert shown == pytest.approx([1.0] * 12)
+    assert found == {
         f"{name}, torch.{dtype}": [flop, 2 * flop] for name, flop in FLOP.items() for dtype in ("float32", "float64")
     }
 

@@ -26,6 +26,7 @@ FORWARD = (
 )
 CONVOLUTION = "aten::_convolution"  # which calls one of FORWARD, for each group or for all
 BACKWARD = ("aten::convolution_backward",)
+GRADIENTS = ("aten::_slow_conv2d_backward",)  # which one of BACKWARD calls, for each group or for all: of float64
 ATTENTION = re.compile(r"aten::_scaled_dot_product_\w*attention|aten::_(flash|efficient)_attention")
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::contiguous", "aten::clone")
 LEAST_CALLS, MOST_CALLS = 3, 50  # of a bare product, in one round
@@ -57,7 +58,7 @@ def kind_of(event: Any) -> str | None:
         if above.name in RANGES:
             return str(above.name)
         above = above.cpu_parent
-    if event.name in (*MATMULS, LINEAR, *FORWARD, *BACKWARD) or ATTENTION.match(event.name):
+    if event.name in (*MATMULS, LINEAR, *FORWARD, *BACKWARD, *GRADIENTS) or ATTENTION.match(event.name):
         return "products"
     return "copies" if event.name in COPIES else "other"
 
@@ -107,6 +108,9 @@ def _sizes(event: Any, outputs: dict[Any, Any], example: tuple[int, ...]) -> tup
         return "product", math.prod(rows), units, inputs, 1
     if event.name in FORWARD and (output := outputs.get(_pair(_whole(event).input_shapes))) is not None:
         return "convolution", *_convolution(shapes[0], shapes[1], output), 1
+    if event.name in GRADIENTS:  # the time is its, and how many products there are its caller's
+        of_caller = _sizes(event.cpu_parent, outputs, example)
+        return of_caller and (*of_caller[:-1], 0)
     if event.name in BACKWARD:
         given = [*example[-1:], *example[:-1]] == list(shapes[1][1:])  # nobody asks for the gradient of the images
         return "convolution's gradients", *_convolution(shapes[1], shapes[2], shapes[0][2:]), 1 if given else 2
