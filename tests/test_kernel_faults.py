@@ -631,6 +631,28 @@ def test_a_time_that_is_mostly_the_call_itself_says_nothing_of_larger_sizes() ->
     assert re.fullmatch(rf"{about}, more than stage\.longest=0\.04, {by}", why)
 
 
+class Even(Late):
+    """It does not take what is odd."""
+
+    def refusal(self, gemm: Gemm) -> str | None:
+        return "takes even sizes" if gemm.m % 2 else None
+
+
+def test_sizes_at_which_a_kernel_is_not_run_are_one_row() -> None:
+    """With stage.around there were 17 beside those of stage.sizes; a refusal is another reason than the time."""
+    bench = Bench(Wmma(kernels=(Late(), Even())).plan(0), Said())  # type: ignore[arg-type]
+    late, even = (kernel.name for kernel in bench.plan.kernels)
+    at = {size: Gemm(m=size, n=size, k=size) for size in (512, 100, 101, 103)}
+    long = {size: f"one product would take about {size} s" for size in at}
+    bench.skipped = {(gemm, late): long[size] for size, gemm in at.items()}
+    bench.skipped |= {(at[size], even): "takes even sizes" for size in (101, 103)} | {(at[512], even): long[512]}
+    assert tables.not_timed(bench) == [
+        (late, "not run at 100 fp32, by columns, nor at 3 larger sizes: one product would take about 100 s"),
+        (even, "not run at 101 fp32, by columns, nor at 1 larger size: takes even sizes"),
+        (even, "not run at 512 fp32, by columns: one product would take about 512 s"),
+    ]
+
+
 def test_around_without_a_kernel_says_so() -> None:
     bench = bench_of(Late(fails_after=0))
     assert measured(bench, 64) is None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pipeline.kernels.gemm import Gemm
 from pipeline.kernels.timing import rates
+from pipeline.kernels.verify import refusal_of
 from pipeline.report.table import digits
 from pipeline.report.table import size as in_bytes
 from pipeline.runs.result import Metric, Table, count
@@ -97,7 +98,21 @@ def not_timed(bench: Found) -> list[tuple[str, str]]:
         elif absent:
             without = "not verified without a GPU; " if kernel.processor == "gpu" and bench.plan.taken(kernel) else ""
             rows.append((kernel.name, f"{without}not run: {absent}"))
-    return rows + [(name, f"not run at {gemm}: {why}") for (gemm, name), why in bench.skipped.items()]
+    return rows + _not_run(bench)
+
+
+def _not_run(bench: Found) -> list[tuple[str, str]]:
+    """A row for all sizes that a kernel refuses for one reason, and one for those that take too long."""
+    kernels = {kernel.name: kernel for kernel in bench.plan.kernels}
+    found: dict[tuple[str, str | None], list[tuple[Gemm, str]]] = {}
+    for (gemm, name), why in bench.skipped.items():
+        found.setdefault((name, refusal_of(kernels[name], gemm)), []).append((gemm, why))
+    rows = []
+    for (name, _), sizes in found.items():
+        (gemm, why), *larger = sorted(sizes, key=lambda one: one[0].flop)
+        beside = f", nor at {plural(len(larger), 'larger size')}" if larger else ""
+        rows.append((name, f"not run at {gemm}{beside}: {why}"))
+    return rows
 
 
 def summary(bench: Found) -> tuple[tuple[str, str], ...]:
