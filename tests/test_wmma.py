@@ -585,6 +585,12 @@ def test_a_ceiling_that_others_lowered_is_drawn_as_one(had: float, monkeypatch: 
     bench.errors[gemm, "cpu_naive"], bench.facts["cpu_naive"] = Verdict(1, 0.0, 0.0), {}
     assert ("of peak" in tables.timed(bench)[0].columns) is not is_lowered
     assert ("64x64x64/cpu_naive/of_peak" in {one.name for one in tables.metrics(bench)}) is not is_lowered
+    # It has one of the two threads that the peak is of.
+    bench.facts["cpu_naive"] = {"threads": 1}
+    legend = "of the FMA peak of all 2 threads, also where a kernel has fewer"
+    assert dict(tables.summary(bench)).get("of peak") == (None if is_lowered else legend)
+    bench.facts["cpu_naive"] = {"threads": 2}
+    assert "of peak" not in dict(tables.summary(bench))
 
 
 def drawn_by(monkeypatch: pytest.MonkeyPatch, module: ModuleType, draw: Callable[[], None]) -> Figure:

@@ -124,6 +124,8 @@ def summary(bench: Found) -> tuple[tuple[str, str], ...]:
     if any_timed:  # the columns of the tables
         rows.append(("n", "samples × products that each sustained one is the mean of"))
         rows.append(("error", "norm of the difference from float64 over the norm of D"))
+    if bench.ceilings and not bench.others and _fewer_threads(bench):
+        rows.append(("of peak", f"of the FMA peak of all {bench.plan.cores} threads, also where a kernel has fewer"))
     right, before = _right(bench), " before any was timed" if any_timed else ""
     rows.append(
         ("verified", f"{plural(len(right), 'kernel')}, {plural(sum(right), 'problem')}, each run twice{before}")
@@ -149,13 +151,19 @@ def summary(bench: Found) -> tuple[tuple[str, str], ...]:
 
 def _threads(bench: Found) -> str:
     """Of the CPU's kernels and of its ceilings; and which kernels that were timed have fewer."""
-    cores, timed = bench.plan.cores, {name for found in bench.times.values() for name in found}
-    of = {name: facts["threads"] for name, facts in bench.facts.items() if name in timed and "threads" in facts}
+    of = _fewer_threads(bench)
     found = [
         f"{fewer} of {', '.join(name for name, each in of.items() if each == fewer)}"
-        for fewer in sorted({each for each in of.values() if isinstance(each, int) and each < cores})
+        for fewer in sorted(set(of.values()))
     ]
-    return f"{cores}; {'; '.join(found)}" if found else str(cores)
+    return "; ".join((str(bench.plan.cores), *found))
+
+
+def _fewer_threads(bench: Found) -> dict[str, int]:
+    """Of the kernels that were timed on fewer threads than the ceilings."""
+    timed = {name for found in bench.times.values() for name in found}
+    of = {name: facts["threads"] for name, facts in bench.facts.items() if name in timed and "threads" in facts}
+    return {name: each for name, each in of.items() if isinstance(each, int) and each < bench.plan.cores}
 
 
 def _ceilings(bench: Found) -> Iterator[tuple[str, Sequence[float], str]]:
