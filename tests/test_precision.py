@@ -277,6 +277,27 @@ def test_tf32_that_was_set_and_not_seen_is_neither_as_requested_nor_a_failure() 
         )
 
 
+@pytest.mark.parametrize(
+    ("precision", "tf32", "said"),
+    [
+        ("tf32", True, None),
+        ("fp32", False, None),
+        ("fp32", True, "precision=fp32 but TF32 was on in the matrix products"),
+        (
+            "tf32",
+            False,
+            "precision=tf32 but none of the step's matrix products ran in TF32: a GPU's library may use it for large "
+            "ones alone; choose precision=fp32, which is what ran, or a wider model",
+        ),
+    ],
+)
+def test_another_precision_than_was_asked_for_is_named(precision: str, tf32: bool, said: str | None) -> None:
+    """Of a small net `TF32 was off` left its user to look for a setting that turns it on."""
+    seen = Observation(how="", matmuls=Counter(["float32"]), tf32=tf32, tf32_by="the numbers")
+    resolved = Resolved(GPU.place, precision, "", "")
+    assert receipt.mismatch(in_backend.experiment("torch", precision=precision), resolved, seen) == said
+
+
 # Notations of devices
 
 indices = st.integers(0, 10**6)

@@ -202,8 +202,13 @@ def mismatch(experiment: Experiment, resolved: Resolved, seen: Observation) -> s
         found = ", ".join(f"{dtype} ({count})" for dtype, count in sorted(seen.matmuls.items()))
         asked = ", ".join(sorted(wanted))
         return f"precision={resolved.precision} asks for {asked} but the matrix products ran in {found}"
-    if seen.tf32 is not None and form.compute == "float32" and seen.tf32 != form.tf32:
-        return f"precision={resolved.precision} but TF32 was {'on' if seen.tf32 else 'off'} in the matrix products"
+    if form.tf32 and seen.tf32 is False:
+        return (
+            f"precision={resolved.precision} but none of the step's matrix products ran in TF32: a GPU's library may "
+            "use it for large ones alone; choose precision=fp32, which is what ran, or a wider model"
+        )
+    if form.compute == "float32" and not form.tf32 and seen.tf32:
+        return f"precision={resolved.precision} but TF32 was on in the matrix products"
     return None
 
 
