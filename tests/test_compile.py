@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -224,3 +226,34 @@ def test_a_captured_step_is_the_same_on_a_gpu(optimizer: str, tmp_path: Path) ->
         plain, compiled = weights[precision, False], weights[precision, True]
         close = 1e-3 if precision == "fp32" else 5e-2
         assert max(np.abs(plain[name] - compiled[name]).max() for name in plain.files) <= close, precision
+
+
+STOPPED = """
+import time
+from types import SimpleNamespace
+from torch._inductor.async_compile import AsyncCompile
+from pipeline.backends.torch.compiled import CompiledStep
+from pipeline.errors import Stopped
+
+def kernel(number):
+    time.sleep(1.0)
+    print(f"kernel {number}\\n", end="", flush=True)  # in one piece
+
+def step(x, y):
+    AsyncCompile.pool()
+    for number in range(9):
+        AsyncCompile.submit(lambda number=number: kernel(number))
+    raise Stopped("SIGTERM", 143)
+
+CompiledStep._timed(SimpleNamespace(), step, None, None)
+"""
+
+
+def test_a_stop_drops_the_kernels_that_wait_to_be_compiled() -> None:
+    """Python waits at its end for torch's threads, which compiled them all first: half a minute after the stop."""
+    environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", STOPPED], env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert "Stopped" in done.stderr
+    assert sorted(done.stdout.splitlines()) == ["kernel 0", "kernel 1"]

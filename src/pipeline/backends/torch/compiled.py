@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
-from pipeline.backends.torch.compilers import DYNAMO, compiled_graphs, compiled_nothing
+from pipeline.backends.torch.compilers import DYNAMO, compiled_graphs, compiled_nothing, drop_compilations
 from pipeline.backends.torch.step import Losses, Step
-from pipeline.errors import RunError
+from pipeline.errors import RunError, Stopped
 
 NOISE = "torch._dynamo.variables.ctx_manager"  # warns that an optimizer's label for profilers is left out
 WARM_UP = 3  # steps on a side stream before the capture: what is chosen or allocated once must be so by then
@@ -84,6 +84,9 @@ class CompiledStep:
         except torch._dynamo.exc.TorchDynamoException as error:
             reason = " ".join(str(error).split())[:300]
             raise RunError(f"backend.compile=true: torch cannot compile this step: {reason}") from error
+        except Stopped:
+            drop_compilations()
+            raise
         if x.is_cuda:
             torch.cuda.synchronize(x.device)
         self.seconds += time.perf_counter() - started

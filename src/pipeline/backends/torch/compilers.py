@@ -20,3 +20,12 @@ def compiled_nothing(variables: tuple[str, ...]) -> str:
     set_here = [f"{name}={os.environ[name]}" for name in sorted(os.environ) if name.startswith(variables)]
     why = f" ({', '.join(set_here)} is set)" if set_here else ""
     return f"torch compiled nothing of this step{why}"
+
+
+def drop_compilations() -> None:
+    """Drop the kernels that wait to be compiled, where the process is about to end: Python waits there for torch's
+    threads, which would compile all of them first. Those that are being compiled are waited for."""
+    from torch._inductor.async_compile import AsyncCompile, get_compile_threads
+
+    if get_compile_threads() > 1:
+        AsyncCompile.pool().shutdown(wait=False, cancel_futures=True)
