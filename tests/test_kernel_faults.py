@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import itertools
+import math
 import os
 import re
 import select
@@ -53,7 +54,7 @@ from pipeline.machine.device import Device, Gpu, Place
 from pipeline.runs.json_files import plain
 from pipeline.spec import build_as, spec
 from pipeline.stages.wmma import bench as bench_module
-from pipeline.stages.wmma import tables
+from pipeline.stages.wmma import machine_code, tables
 from pipeline.stages.wmma.bench import Bench
 from pipeline.stages.wmma.found import Plan
 from pipeline.stages.wmma.padding import measured
@@ -591,6 +592,84 @@ def test_what_a_users_kernel_raises_when_it_is_asked_is_one_message(
     with pytest.raises(UserError) as error:
         stage.check(SimpleNamespace(device=Device(name="cpu")))  # type: ignore[arg-type]
     assert without_place(str(error.value)) == said
+
+
+@spec
+class Answers(Late):
+    """`refusal` gives what the contract does not know."""
+
+    answer: Any = False
+
+    def refusal(self, gemm: Gemm) -> str | None:  # noqa: ARG002
+        found: str | None = self.answer
+        return found
+
+
+@pytest.mark.parametrize("answer", [False, True, "", ["odd"]])
+def test_a_refusal_that_is_neither_none_nor_a_text_is_named(answer: object) -> None:
+    """With False the kernel was left out, because it `needs None`, and the run ended well."""
+    with pytest.raises(UserError) as error:
+        bench_of(Answers(answer=answer))
+    assert str(error.value).endswith(f"refusal gave {answer!r}; return None, or in words why not")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"facts": None}, "facts gave None; give a mapping, {} where there is nothing to keep"),
+        ({"rest_s": -1.0}, "rest_s gave -1.0; give seconds, 0 or more"),
+        ({"rest_s": "long"}, "rest_s gave 'long'; give seconds, 0 or more"),
+        ({"seconds": lambda _: 0.0}, "seconds gave 0.0; give the seconds that a run takes, above 0"),
+        ({"seconds": lambda _: -1.0}, "seconds gave -1.0; give the seconds that a run takes, above 0"),
+        ({"seconds": lambda _: math.nan}, "seconds gave nan; give the seconds that a run takes, above 0"),
+        ({"seconds": lambda _: None}, "seconds gave None; give the seconds that a run takes, above 0"),
+    ],
+)
+def test_what_a_launch_says_of_itself_is_checked(changes: Mapping[str, Any], said: str) -> None:
+    """Seconds of 0 and a rest below 0 ended the run with a traceback; negative seconds were believed."""
+
+    def prepare(made: Operands) -> Launch:
+        launch = LateLaunch(made, 1, Late())
+        for name, value in changes.items():
+            setattr(launch, name, value)
+        return launch
+
+    assert verify(Late(), [SMALL], prepare, seed=0).fault == f"sizes, at M=N=K=16, fp32, by columns: {said}"
+    if "seconds" in changes:
+        with pytest.raises(RunError, match=f"^{re.escape(said)}$"):
+            Apart(Late(), prepare, operands(SMALL[1], 0), limit=9.0).seconds(1)
+
+
+@spec
+class Unlaunched(Late):
+    def prepare(self, operands: Operands, threads: int) -> Launch:  # noqa: ARG002
+        return 3  # type: ignore[return-value]
+
+
+def test_whatever_prepare_returns_but_a_launch_is_said() -> None:
+    fault = bench_of(Unlaunched()).verdicts["unlaunched"].fault
+    assert str(fault).endswith("its `prepare` returned a int, not a Launch")
+
+
+@spec
+class Built(Late):
+    """`machine_code` raises, or gives what is none."""
+
+    raises: bool = False
+
+    def machine_code(self, dtype: str, architecture: int) -> Any:  # noqa: ARG002
+        if self.raises:
+            raise ValueError("enough")
+        return 3
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_machine_code_that_a_users_kernel_cannot_give_is_a_row(raises: bool) -> None:
+    """All that had been timed was lost with it."""
+    kernel = Built(raises=raises)
+    (row,) = machine_code.refused(machine_code.built([kernel], lambda _: "fp32", [90], 1))
+    said = "raises ValueError: enough" if raises else "machine_code gave a int, not a MachineCode"
+    assert without_place(row) == f"{kernel.name}, fp32, sm_90: {said}"
 
 
 def test_a_fact_that_the_receipt_cannot_keep_is_wrong_and_the_others_are_timed() -> None:

@@ -15,7 +15,7 @@ from pipeline.contracts.kernels import Kernel, Launch
 from pipeline.errors import RunError
 from pipeline.kernels.gemm import Operands, with_margins
 from pipeline.kernels.printed import redirect
-from pipeline.kernels.verify import how_apart, how_it_ended, in_words, start
+from pipeline.kernels.verify import as_seconds, how_apart, how_it_ended, in_words, start
 
 Prepare = Callable[[Operands], Launch]
 
@@ -48,7 +48,7 @@ class Apart(Launch):
         self._ask("refill", d)
 
     def seconds(self, calls: int) -> float:
-        return float(self._ask("seconds", calls))
+        return as_seconds(self._ask("seconds", calls))
 
     def _ask(self, name: str, *arguments: object) -> Any:
         try:

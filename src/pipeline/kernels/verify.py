@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import signal
 import time
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +119,14 @@ def missing_of(kernel: Kernel) -> str | None:
 
 def _asked(kernel: Kernel, what: str, ask: Callable[[], str | None]) -> str | None:
     try:
-        return ask()
+        found: object = ask()
     except Exception as error:  # whatever the user's code may raise
         if is_ours(kernel) or isinstance(error, Readable):
             raise
         raise UserError(f"stage.kernels={kernel.name}: {what} {raised(error)}") from error
+    if found is None or (isinstance(found, str) and found):
+        return found
+    raise UserError(f"stage.kernels={kernel.name}: {what} gave {found!r}; return None, or in words why not")
 
 
 def all_cases(dtype: str) -> list[Case]:
@@ -149,7 +154,7 @@ def _verify(
             found, seconds = _run(made, launch, seed, running)
             if case is last and found.fault is None and seconds < SHORT_S:
                 running(True)
-                seconds = min(seconds, *(launch.seconds(1) for _ in range(3)))
+                seconds = min(seconds, *(as_seconds(launch.seconds(1)) for _ in range(3)))
                 running(False)
         except Readable as failed:
             return Verdict(n, error, relative, f"{_called(case)}: {failed}", 0.0, facts)
@@ -159,9 +164,21 @@ def _verify(
     return Verdict(n, error, relative, None, seconds, facts)
 
 
+def as_seconds(given: object) -> float:
+    """What a launch's `seconds` has returned. Raises RunError where that is no time."""
+    if isinstance(given, Real) and 0 < float(given) < math.inf:
+        return float(given)
+    raise RunError(f"seconds gave {given!r}; give the seconds that a run takes, above 0")
+
+
 def _facts(launch: Launch) -> dict[str, object]:
-    """Its facts. Raises RunError where the receipt cannot keep one."""
-    found = dict(launch.facts)
+    """Its facts. Raises RunError where the receipt cannot keep one, and where its `rest_s` is no time to wait."""
+    given, rest_s = launch.facts, launch.rest_s
+    if not isinstance(given, Mapping):
+        raise RunError(f"facts gave {given!r}; give a mapping, {{}} where there is nothing to keep")
+    if not (isinstance(rest_s, Real) and 0 <= rest_s < math.inf):
+        raise RunError(f"rest_s gave {rest_s!r}; give seconds, 0 or more")
+    found = dict(given)
     for name, fact in found.items():
         try:
             plain(fact)

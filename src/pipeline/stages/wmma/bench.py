@@ -349,10 +349,11 @@ def context_fault(index: int | None) -> str | None:
 def _prepared(kernel: Kernel, threads: int, index: int | None, made: Operands) -> Launch:
     """`kernel.prepare`, on the same card in another process too."""
     with on_card(index):
-        launch: Launch | None = kernel.prepare(made, threads)
-    if launch is None:  # a user's, who has not returned it
-        raise RunError("its `prepare` returned None, not a Launch")
-    return launch
+        launch: object = kernel.prepare(made, threads)
+    if isinstance(launch, Launch):
+        return launch
+    given = "None" if launch is None else f"a {type(launch).__name__}"  # of a user, who has not returned it
+    raise RunError(f"its `prepare` returned {given}, not a Launch")
 
 
 def _case(gemm: Gemm) -> Case:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pipeline.contracts.kernels import Kernel, MachineCode
 from pipeline.errors import Readable
+from pipeline.kernels.verify import in_words, is_ours
 from pipeline.runs.result import Metric, Table, count
 
 Built = dict[tuple[str, str, int], "MachineCode | str"]  # by kernel, dtype, architecture; a str: why there is none
@@ -21,9 +22,14 @@ def built(
     def build(asked_for: tuple[Kernel, str, int]) -> MachineCode | str | None:
         kernel, dtype, architecture = asked_for
         try:
-            return kernel.machine_code(dtype, architecture)
-        except Readable as error:
-            return str(error)
+            made: object = kernel.machine_code(dtype, architecture)
+        except Exception as error:  # whatever the user's code may raise
+            if is_ours(kernel) and not isinstance(error, Readable):
+                raise
+            return in_words(error)
+        if made is None or isinstance(made, MachineCode):
+            return made
+        return f"machine_code gave a {type(made).__name__}, not a MachineCode"
 
     with ThreadPoolExecutor(cores) as pool:
         found = zip(asked, pool.map(build, asked), strict=True)

@@ -72,8 +72,8 @@ def _of_card(bench: Found, gemm: Gemm, name: str) -> list[str]:
 
 def _cards(bench: Found, gemm: Gemm) -> str:
     """The GPU that kernels ran on, by their own account."""
-    found = dict.fromkeys(bench.facts[name]["card"] for name in bench.times[gemm] if "card" in bench.facts[name])
-    return f", on {' and '.join(map(str, found))}" if found else ""
+    found = dict.fromkeys(str(bench.facts[name]["card"]) for name in bench.times[gemm] if "card" in bench.facts[name])
+    return f", on {' and '.join(found)}" if found else ""
 
 
 def line(bench: Found, gemm: Gemm) -> str:
