@@ -27,7 +27,7 @@ from command import without_place
 from pydantic import ValidationError
 
 from pipeline.contracts.kernels import Kernel, Launch
-from pipeline.errors import RunError, UserError
+from pipeline.errors import RunError, UserError, cut
 from pipeline.kernels import on_card as on_card_module
 from pipeline.kernels import verify as verifying
 from pipeline.kernels.apart import Apart
@@ -592,6 +592,28 @@ def test_what_a_users_kernel_raises_when_it_is_asked_is_one_message(
     with pytest.raises(UserError) as error:
         stage.check(SimpleNamespace(device=Device(name="cpu")))  # type: ignore[arg-type]
     assert without_place(str(error.value)) == said
+
+
+@spec
+class Called(Late):
+    """By a name of its own."""
+
+    called: Any = None
+
+    @property
+    def name(self) -> str:
+        found: str = self.called
+        return found
+
+
+@pytest.mark.parametrize("name", [None, "", "a/b", "..", "two\nlines", "x" * 81])
+def test_a_name_that_no_row_or_metric_can_have_is_refused_before_the_run(name: Any) -> None:
+    """When all had been timed the run ended with a traceback, and no result."""
+    with pytest.raises(UserError) as error:
+        build_as(Wmma, {"kernels": ("numpy", Called(called=name))}, "stage")
+    assert str(error.value).startswith(
+        f"stage.kernels: a kernel is called {cut(repr(name))}; choose 1 to 80 printable characters, "
+    )
 
 
 @spec

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.contracts.kernels import Kernel
+from pipeline.contracts.kernels import NAME_LENGTH, Kernel
 from pipeline.errors import UserError, bad_choice, cut, shown
 from pipeline.spec import build, own_settings
 
@@ -100,9 +100,20 @@ def _kernel(value: object) -> Kernel:
     from pipeline.kernels.gemm import DTYPES  # with NumPy, which the stages that are about runs do without
 
     made = value if isinstance(value, Kernel) else _built(value)
+    _check_name(made.name)
     _check_choices(made, "processor", (made.processor,), PROCESSORS)
     _check_choices(made, "dtypes", made.dtypes, DTYPES)
     return made
+
+
+def _check_name(name: object) -> None:
+    """A metric's name has it between slashes."""
+    is_part = isinstance(name, str) and name.isprintable() and "/" not in name and name not in ("", ".", "..")
+    if not is_part or len(str(name)) > NAME_LENGTH:
+        raise UserError(
+            f"{KEY}: a kernel is called {cut(repr(name))}; choose 1 to {NAME_LENGTH} printable characters, without "
+            "a slash (the property `name` of a class, or a file's name without its ending)"
+        )
 
 
 def _check_choices(kernel: Kernel, name: str, values: object, choices: Iterable[str]) -> None:
