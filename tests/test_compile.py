@@ -159,6 +159,56 @@ def test_a_compiler_that_is_switched_off_is_not_taken_for_one(tmp_path: Path) ->
     assert receipt(run)["environment"]["TORCHDYNAMO_DISABLE"] == "1"
 
 
+HALVES = """
+import torch
+from pipeline.contracts import Model
+from pipeline.spec import spec
+
+
+class Net(torch.nn.Module):
+    def __init__(self, classes, counts):
+        super().__init__()
+        self.layer, self.counts, self.calls = torch.nn.Linear(64, classes), counts, 0
+
+    def forward(self, x):
+        x = x.flatten(1)
+        if self.counts:
+            self.calls += 1
+            return self.layer(x) + 1e-9 * self.calls
+        return self.by_hand(x)
+
+    @torch.compiler.disable
+    def by_hand(self, x):
+        return self.layer(x)
+
+
+@spec
+class Halves(Model):
+    counts: bool = False
+
+    def torch(self, shapes):
+        return Net(shapes.classes, self.counts)
+"""
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("counts", ["false", "true"])
+def test_what_is_not_compiled_once_and_as_a_whole_is_a_note(counts: str, tmp_path: Path) -> None:
+    """torch says neither where it leaves the compiled program, nor, but in its log, that it has given up."""
+    (tmp_path / "halves.py").write_text(HALVES)
+    own = {"PIPELINE_MODULES": "halves", "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    words = ("model=linear", "model._target_=halves.Halves", f"+model.counts={counts}", "dataset=digits")
+    quick = ("training=quick", "training.batch_size=32", "backend.compile=true")
+    run = done(tmp_path, *words, *quick, "tracking=none", **own)
+    in_pieces = "not as a whole: Skip inlining `torch.compiler.disable()`d function, in forward (halves.py, line 17)"
+    changed = "since this had changed: self.net.calls == 3, in forward (halves.py, line 15)"
+    once_more = f"the step is compiled more than once, {changed.replace('had', 'has')}"
+    no_more = f"9 steps on, the training runs uncompiled: torch has compiled it as often as it does, at last {changed}"
+    noted = [once_more, no_more] if counts == "true" else [f"the step is compiled in pieces, {in_pieces}"]
+    assert json.loads((run / "result.json").read_text())["notes"] == [f"backend.compile: {each}" for each in noted]
+    assert receipt(run)["training_s"] < receipt(run)["compile_s"]
+
+
 def test_only_torch_has_it(tmp_path: Path) -> None:
     assert refused(tmp_path, "backend=jax", "backend.compile=true").startswith(
         "backend.compile: no such key (backend=torch has it); "

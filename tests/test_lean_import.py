@@ -76,6 +76,14 @@ def test_a_step_does_not_import_the_compiler_and_who_wants_it_has_it() -> None:
 
 
 @pytest.mark.wide
+def test_what_the_user_keeps_from_the_compiler_is_kept_from_it() -> None:
+    """A function that Lightning keeps from it does not import it; one of the user's is for the compiler to see."""
+    mine = "mine = torch.compiler.disable(lambda x: x + 1)\nprint(mine._torchdynamo_disable, mine(1))"
+    again = "print(torch.compiler.disable(recursive=False)(lambda x: x)(2))"
+    assert run(f"{STEP}\n{mine}\n{again}") == ["False", "True 2", "2"]
+
+
+@pytest.mark.wide
 @pytest.mark.parametrize("ask", ASKS)
 def test_any_way_to_ask_for_the_compiler_is_the_first(ask: str) -> None:
     assert run(STEP + ask) == ["False", ASKS[ask]]

@@ -20,11 +20,22 @@ from typing import Any
 
 import torch
 
-from pipeline.backends.torch.compilers import DYNAMO, compiled_graphs, compiled_nothing, drop_compilations
+from pipeline.backends.torch.compilers import (
+    DYNAMO,
+    compilations,
+    compiled_graphs,
+    compiled_nothing,
+    drop_compilations,
+    reached_limit,
+    why_anew,
+)
 from pipeline.backends.torch.step import Losses, Step
-from pipeline.errors import RunError, Stopped
+from pipeline.errors import RunError, Stopped, cut
+from pipeline.raised import where
 
-NOISE = "torch._dynamo.variables.ctx_manager"  # warns that an optimizer's label for profilers is left out
+# Warnings that an optimizer's label for profilers is left out, and, in ten lines, of what is one of the notes here.
+NOISE = ("torch._dynamo.variables.ctx_manager", "torch._dynamo.convert_frame")
+OPTIONS: dict[str, Any] = {"dynamic": False, "options": {"fallback_random": True}}
 WARM_UP = 3  # steps on a side stream before the capture: what is chosen or allocated once must be so by then
 
 
@@ -32,23 +43,28 @@ class CompiledStep:
     """A step for batches of one size; one of another size is left to whoever calls, uncompiled.
 
     A profiler sees the parts of a captured step as one phase, `graph`. `seconds`: what compiling and capturing took,
-    with the steps that were run meanwhile.
+    with the steps that were run meanwhile. `notes`: what of the step torch did not compile, or not once and for all.
     """
 
     def __init__(self, step: Step, batch_size: int) -> None:
-        logging.getLogger(NOISE).setLevel(logging.ERROR)
+        started = time.perf_counter()
+        for name in NOISE:
+            logging.getLogger(name).setLevel(logging.ERROR)
         torch.compiler.reset()  # what an earlier fit of this process left would count towards the compiler's limits
         self.step, self.batch_size = copy.copy(step), batch_size
-        options: dict[str, Any] = {"fallback_random": True}
-        self.step.forward = torch.compile(step.forward, dynamic=False, options=options)  # type: ignore[method-assign]
-        self.step.update = torch.compile(step.update, dynamic=False, options=options)  # type: ignore[method-assign]
+        self._plain, self._compiled = step.forward, torch.compile(step.forward, fullgraph=True, **OPTIONS)
+        self.step.forward = self._forward  # type: ignore[method-assign]
+        self.step.update = torch.compile(step.update, **OPTIONS)  # type: ignore[method-assign]
         # Loss scaling decides on the host whether a step counts, and accumulation when one ends: no graph holds that.
         whole = step.scaler is None and step.training.accumulate == 1
         self.captures = next(step.net.parameters()).is_cuda and whole
         self.graph: torch.cuda.CUDAGraph | None = None
         self.norm = self.step.gathering.norm  # the captured one
-        self.steps, self.seconds = 0, 0.0
-        self.graphs = compiled_graphs()
+        self.steps = 0
+        self.graphs, self.limits = compiled_graphs(), reached_limit()
+        self._in_pieces = self._anew = False  # _anew: whether it was compiled again after its first time
+        self.notes: list[str] = []
+        self.seconds = time.perf_counter() - started  # the compiler's import
 
     @property
     def how(self) -> str:
@@ -71,14 +87,32 @@ class CompiledStep:
         self.steps += 1
         if self.graph is not None:
             return self._replay(x, y)
-        if not self.captures:
-            step = partial(self.step, share=share, update=update)
-            first = self.steps <= self.step.training.accumulate  # the update is compiled with the first one
-            return self._timed(step, x, y) if first else step(x, y)
-        return self._timed(self._beside if self.steps <= WARM_UP else self._capture, x, y)
+        if self.captures:
+            return self._timed(self._beside if self.steps <= WARM_UP else self._capture, x, y)
+        return self._timed(partial(self.step, share=share, update=update), x, y)
+
+    def _forward(self, *given: Any, **named: Any) -> Any:
+        """Forward pass and loss: as one graph, in pieces where torch cannot, as it is once torch compiles no more."""
+        before = compilations()
+        try:
+            found = self._compiled(*given, **named)
+            if self.steps > 1 and compilations() > before:
+                self._note_anew()
+            return found
+        except torch._dynamo.exc.TorchDynamoException as error:
+            if self._in_pieces:
+                raise
+            reason = f"{cut(str(error).splitlines()[0])}{where(error)}"
+            self._note(f"the step is compiled in pieces, not as a whole: {reason}")
+            self._in_pieces, self._compiled = True, torch.compile(self._plain, **OPTIONS)
+        except torch._dynamo.exc.FailOnRecompileLimitHit:
+            self._compiled = self._plain
+            self._note_limit()
+        return self._compiled(*given, **named)
 
     def _timed(self, step: Callable[..., Losses], x: torch.Tensor, y: torch.Tensor) -> Losses:
-        started = time.perf_counter()
+        """A step, whose time counts as compilation where torch compiled or captured something of it."""
+        before, started = compilations(), time.perf_counter()
         try:
             found = step(x, y)
         except torch._dynamo.exc.TorchDynamoException as error:
@@ -87,12 +121,32 @@ class CompiledStep:
         except Stopped:
             drop_compilations()
             raise
-        if x.is_cuda:
-            torch.cuda.synchronize(x.device)
-        self.seconds += time.perf_counter() - started
+        if compilations() > before or self.captures:
+            if x.is_cuda:
+                torch.cuda.synchronize(x.device)
+            self.seconds += time.perf_counter() - started
         if self.steps == 1 and compiled_graphs() == self.graphs:
             raise RunError(f"backend.compile=true: {compiled_nothing(DYNAMO)}; use backend.compile=false")
         return found
+
+    def _note_anew(self) -> None:
+        """What changes from step to step is not for a CUDA graph to keep as it was."""
+        if reached_limit() > self.limits:
+            self._note_limit()
+        elif not self._anew:
+            uncaptured = ", and not captured as a CUDA graph" if self.captures else ""
+            self._anew, self.captures = True, False
+            self._note(f"the step is compiled more than once{uncaptured}, since this has changed: {why_anew()}")
+
+    def _note_limit(self) -> None:
+        self.limits = reached_limit()
+        self._note(
+            f"{self.steps:,} steps on, the training runs uncompiled: torch has compiled it as often as it does, at "
+            f"last since this had changed: {why_anew()}"
+        )
+
+    def _note(self, text: str) -> None:
+        self.notes.append(f"backend.compile: {text}")
 
     def _beside(self, x: torch.Tensor, y: torch.Tensor) -> Losses:
         """A step on a side stream, which a capture must be preceded by."""

@@ -1,10 +1,16 @@
-"""Whether torch has compiled: variables switch its compilers off, and torch then runs what it was given, silently."""
+"""What torch's compiler has done: it leaves out, in whole or in part, what it cannot compile, and says little of it.
+
+Variables of the environment switch it off, too; torch then runs what it was given.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 
 import torch
+
+from pipeline.errors import cut
 
 DYNAMO = ("TORCHDYNAMO_", "TORCH_COMPILE_")  # how the variables begin that torch.compile reads
 SCRIPT = ("PYTORCH_JIT",)  # the one that torch.jit.script reads
@@ -13,6 +19,30 @@ SCRIPT = ("PYTORCH_JIT",)  # the one that torch.jit.script reads
 def compiled_graphs() -> int:
     """How many graphs torch has compiled in this process; none where its compiler is switched off."""
     return int(torch._dynamo.utils.counters["aot_autograd"]["ok"])
+
+
+def compilations() -> int:
+    """A number that grows whenever torch's compiler is at work in this process, also where it leaves all as it is.
+
+    It counts graphs, and functions unless each has to be one graph.
+    """
+    counters = torch._dynamo.utils.counters
+    return int(counters["stats"]["unique_graphs"] + counters["frames"]["total"])
+
+
+def reached_limit() -> int:
+    """How many functions have been compiled anew so often that torch leaves them as they are from then on."""
+    found = torch._dynamo.utils.counters["unimplemented"]
+    return sum(n for reason, n in found.items() if reason.startswith("Dynamo recompile limit exceeded"))
+
+
+def why_anew() -> str:
+    """The condition on which a function had been compiled, and that no longer held when it was compiled anew."""
+    every = [str(reason) for found in torch._dynamo.utils.guard_failures.values() for reason in found]
+    condition, _, place = every[-1].partition("#") if every else ("not known", "", "")
+    at = re.search(r"([^/\s]+):(\d+) in (\w+)", place.partition("\n")[0])
+    where = f", in {at[3]} ({at[1]}, line {at[2]})" if at else ""
+    return cut(" ".join(condition.partition(": ")[2].split()) or condition, 200) + where
 
 
 def compiled_nothing(variables: tuple[str, ...]) -> str:

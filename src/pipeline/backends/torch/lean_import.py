@@ -6,10 +6,12 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 COMPILER = "torch._dynamo"
+LIBRARIES = ("torch", "torchmetrics", "lightning_fabric", "pytorch_lightning")
 
 
 @contextmanager
@@ -99,10 +101,12 @@ class UnusedCompiler(ModuleType):
     def graph_break(self, msg: str = "") -> None:
         """In a step that is not compiled it does nothing."""
 
-    def disable(self, fn: Callable[..., Any] | None = None, recursive: bool = True, **_: Any) -> Any:
-        """Keep `fn` from being compiled, which it is not."""
+    def disable(self, fn: Callable[..., Any] | None = None, recursive: bool = True, **options: Any) -> Any:
+        """Keep `fn` from being compiled. Of these libraries nothing is; what else may be, the compiler itself marks."""
         if fn is None:
-            return self.disable
+            return partial(self.disable, recursive=recursive, **options)
+        if str(fn.__module__).partition(".")[0] not in LIBRARIES:
+            return self.real().disable(fn, recursive, **options)
         self.kept.append(fn)
         return fn
 

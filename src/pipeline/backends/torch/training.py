@@ -193,6 +193,8 @@ class Training(pl.LightningModule):
         copied = torch.stack([*kept.values()]).cpu().numpy()  # one copy a block
         if self.compiled is not None:
             self.watch.compiled(self.compiled.seconds)
+            for note in self.compiled.notes:
+                self.watch.run.note(note)
         self.watch.block(block[: len(found["losses"])], **dict(zip(kept, copied, strict=True)))
 
     def _controls(self, block: Block) -> Iterator[dict[str, Any]]:
