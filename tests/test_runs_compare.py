@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from command import pipeline, refused
 
+from pipeline.experiment import load
+from pipeline.machine.capability import Resolved
+from pipeline.machine.device import Place
 from pipeline.runs.differences import account_of, by_seed, differing
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json, write_json
+from pipeline.runs.receipt import before
 from pipeline.runs.result import Metric, Result, rate
 from pipeline.stages.about_runs.compare import signed
 
+SEEDLESS = "config_without_seed_sha256"
 RECEIPT: dict[str, Any] = {
     "code_sha256": "c0de" * 16,
     "git": {"pipeline": {"commit": "f" * 40, "dirty": False}},
@@ -230,6 +237,32 @@ def test_seeds_are_taken_together_by_config_and_code(tmp_path: Path) -> None:
     runs = [a_run(tmp_path, 0.5, seed=0), a_run(tmp_path, 0.5, seed=1), a_run(tmp_path, 0.5, seed=1)]
     runs += [a_run(tmp_path, 0.5, seed=2, code_sha256="beef" * 16), a_run(tmp_path, 0.5, seed=3, lr=0.3)]
     assert by_seed([account_of(run) for run in runs]) == [[0, 1], [2], [3], [4]]
+
+
+def test_seeds_are_not_taken_together_across_values_of_a_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """config.yaml keeps `${oc.env:SLOPE}`; a receipt of before it held a hash without the seed cannot tell."""
+    composed = pipeline(tmp_path, "dataset=digits", "model=mlp", "device=cpu", "--cfg", "job", "--resolve")
+    config = yaml.safe_load(composed.stdout)
+    config["model"]["activation"] = "${oc.env:SLOPE}"
+    runs = []
+    for seed, slope in enumerate(("relu", "relu", "tanh", "tanh")):
+        monkeypatch.setenv("SLOPE", slope)
+        journal = Journal.begin(tmp_path, "of", {**config, "seed": seed})
+        resolved = Resolved(Place("cpu"), "fp32", "", "")
+        receipt = before(load({**config, "seed": seed}), resolved)
+        assert slope not in json.dumps(receipt)
+        journal.write_receipt(receipt)
+        runs.append(account_of(journal.folder))
+    assert by_seed(runs) == [[0, 1], [2, 3]]
+    found = differing(runs[1:3], "config")
+    assert found["seed"] == [1, 2] and [*found] == ["seed", SEEDLESS]
+    assert [*differing(runs[:2], "config")] == ["seed"]
+    for run in runs:
+        receipt = read_json(run.folder / "receipt.json")
+        write_json(run.folder / "receipt.json", {name: one for name, one in receipt.items() if name != SEEDLESS})
+    assert by_seed([account_of(run.folder) for run in runs]) == [[0], [1], [2], [3]]
 
 
 def test_seeds_are_not_taken_together_across_classes_of_one_name(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
@@ -183,9 +183,10 @@ class Experiment:
             keys = [key for key in keys if key != "augmentation"]
         return {key: self._deciding(key) for key in keys}
 
-    def config_sha256(self) -> str:
-        """Hash of what decides the result."""
-        return hash_of(filled(self.deciding(), ""))
+    def config_sha256(self, without: Collection[str] = ()) -> str:
+        """Hash of what decides the result, `without` some keys of it."""
+        deciding = {key: value for key, value in self.deciding().items() if key not in without}
+        return hash_of(filled(deciding, ""))
 
     def _deciding(self, key: str) -> object:
         locations = self.part(key).locations if key in GROUPS else ()

@@ -12,6 +12,7 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.listing import flat_config
 from pipeline.runs.records import read_config
 from pipeline.runs.result import Metric, metrics_of, read_result
+from pipeline.variables import names_in
 
 RESUMPTION = "resumption"  # with what a run went on that differed from its beginning; empty of most runs
 SECTIONS = ("config", "code", "data", "software", "machine", RESUMPTION)
@@ -19,6 +20,7 @@ FEW = 3  # modules that one of the runs alone has are named; how many more there
 # What a run is called and where things lie decide nothing.
 NOT_COMPARED = ("name", "resume", "output_dir", "tracking", "sweep")
 FILLED = "config_sha256"  # differs alone where a variable that the config names has another value
+SEEDLESS = "config_without_seed_sha256"  # of runs whose config names variables: says it of runs of two seeds
 CODE = "code_sha256"
 BESIDE = "beside."  # before what was imported by computed names
 # Modules whose hash holds what they read: the file of model.start, the user's data.
@@ -55,7 +57,7 @@ def account_of(folder: Path) -> Account:
     sections: dict[str, Mapping[str, Any]] = {
         "config": {
             **flat_config({key: value for key, value in config.items() if key not in NOT_COMPARED}),
-            FILLED: receipt.get("config_sha256"),
+            **{key: receipt.get(key) for key in (FILLED, SEEDLESS) if key == FILLED or key in receipt},
         },
         "code": {**code, **_flat(receipt.get("imported_beside") or {}, BESIDE)},
         "data": {key: value for key, value in receipt.items() if key in ("data_sha256", "task", "source_run")},
@@ -83,8 +85,10 @@ def differing(accounts: Sequence[Account], section: str) -> dict[str, list[Any]]
     keys = dict.fromkeys(key for one in every for key in one)
     rows = {key: [one.get(key, ABSENT) for one in every] for key in keys}
     found = {key: values for key, values in rows.items() if any(value != values[0] for value in values)}
-    if len(found) > 1:
+    if not {*found} <= {FILLED, SEEDLESS}:
         found.pop(FILLED, None)
+    if {*found} != {"seed", SEEDLESS}:
+        found.pop(SEEDLESS, None)
     if section == "code" and CODE in found:
         found |= _differing_modules(accounts)
     return found
@@ -162,7 +166,13 @@ def _but_seed(account: Account) -> dict[str, Any]:
     others = {name: sections[name] for name in ("software", "machine")}
     data, asked = _but_split(sections["data"]), sections["code"]
     code = {key: value for key, value in asked.items() if key == CODE or key.startswith(BESIDE)}
-    return {**sections["config"], "seed": None, FILLED: None, "code": code, "data": data, **others}
+    config = {**sections["config"], "seed": None, FILLED: _values_unknown(sections["config"])}
+    return {**config, "code": code, "data": data, **others}
+
+
+def _values_unknown(config: Mapping[str, Any]) -> Any:
+    """What no other seed shares, where a config names variables and its receipt has no hash of it without the seed."""
+    return config[FILLED] if SEEDLESS not in config and names_in(config) else None
 
 
 def _but_split(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from pipeline.runs.fit import Fit, Observation
 from pipeline.runs.repositories import repositories
 from pipeline.runs.run import seconds_since_start
 from pipeline.runs.saved import card_sha256, saved_card
+from pipeline.variables import names_in
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -38,6 +39,7 @@ def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
     return {
         "seed": experiment.seed,
         "config_sha256": experiment.config_sha256(),
+        **_without_seed(experiment),
         "code_sha256": code.code_sha256(experiment),
         "git": repositories(code.own_modules(experiment), code.own_files(experiment)),
         "backend": experiment.backend.name,
@@ -58,6 +60,13 @@ def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
         "versions": software(experiment, always=ALWAYS),
         "environment": environment(),
     }
+
+
+def _without_seed(experiment: Experiment) -> dict[str, str]:
+    """Whose variables (`${oc.env:NAME}`) had the same values, whatever the seed, can be seen by this hash alone."""
+    if not names_in(experiment.config):
+        return {}
+    return {"config_without_seed_sha256": experiment.config_sha256(without=("seed",))}
 
 
 def profiler(experiment: Experiment) -> dict[str, Any] | None:
