@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -16,6 +17,12 @@ from typing import Any
 import pytest
 from command import COMMAND, DIGITS, TORCH_THEN_WIDE, environment, failed, message, runs, status
 
+from pipeline.contracts import Model
+from pipeline.models import largest_setting
+from pipeline.models.gpt import Gpt
+from pipeline.models.linear import Linear
+from pipeline.models.mlp import Mlp
+from pipeline.models.mnist_cnn import MnistCnn
 from pipeline.runs.records import read_config, read_metrics
 
 ENDLESS = ("dataset=digits", "training.epochs=1000000", "tracking=none")
@@ -355,7 +362,26 @@ def test_a_model_too_large_is_refused_before_it_is_built(tmp_path: Path) -> None
     assert said.startswith(
         f"out of memory: {parameters:,} parameters with gradients and optimizer state need {gib:.1f} GiB; cpu has "
     )
-    assert said.endswith(" GiB free; use fewer units or a smaller precision")
+    found = re.search(
+        r" has ([\d.]+) GiB free, room for ([\d,]+) parameters; "
+        r"make model.units=\[300000000\] smaller, or use a smaller precision$",
+        said,
+    )
+    assert found is not None, said
+    assert int(found[2].replace(",", "")) == pytest.approx(float(found[1]) * 2**30 / 16, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        (Gpt(layers=2, heads=4, width=100_000, dropout=0.5), "model.width=100000"),
+        (Mlp(units=(64, 5000)), "model.units=[64, 5000]"),
+        (MnistCnn(filters=(32, 64), units=128), "model.units=128"),
+        (Linear(), "the model"),
+    ],
+)
+def test_the_largest_setting_of_a_model_is_named(model: Model, named: str) -> None:
+    assert largest_setting(model) == named
 
 
 @pytest.mark.wide

@@ -78,14 +78,20 @@ def still_free(free: int, limit: int | None, reserved: int, given_out: int) -> i
     return in_all if limit is None else min(in_all, limit - given_out)
 
 
-def refuse_too_large(parameters: int, numbers_each: int, bytes_each: int, available: int, where: str) -> None:
-    """Raise UserError where weights, gradients and optimizer state alone exceed the memory that is free."""
-    needed = parameters * numbers_each * bytes_each
+def refuse_too_large(
+    parameters: int, numbers_each: int, bytes_each: int, available: int, where: str, setting: str
+) -> None:
+    """Raise UserError where weights, gradients and optimizer state alone exceed the memory that is free.
+
+    `setting`: what of the model makes it as large, with its key.
+    """
+    each = numbers_each * bytes_each
+    needed = parameters * each
     if needed > available:
         raise UserError(
             f"out of memory: {parameters:,} parameters with gradients and optimizer state need "
-            f"{needed / 2**30:.1f} GiB; {where} has {available / 2**30:.1f} GiB free; "
-            "use fewer units or a smaller precision"
+            f"{needed / 2**30:.1f} GiB; {where} has {available / 2**30:.1f} GiB free, room for "
+            f"{available // each:,} parameters; make {setting} smaller, or use a smaller precision"
         )
 
 

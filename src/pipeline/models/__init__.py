@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pipeline.contracts import Model
-from pipeline.errors import UserError, cut
+from pipeline.errors import UserError, cut, shown
 from pipeline.raised import in_words, place, where
 
 Activation = Literal["relu", "tanh", "sigmoid", "gelu", "silu", "elu"]
@@ -78,6 +78,21 @@ def built(builder: Callable[[Shapes], Any], shapes: Shapes) -> Any:
         if place(error) is None:
             raise
         raise UserError(f"model: its builder fails: {in_words(error)}") from error
+
+
+def largest_setting(model: Model) -> str:
+    """The setting with the largest integer, which mostly decides the size, with its key: `model.width=512`."""
+    largest = {name: max(found) for name, value in vars(model).items() if (found := _integers(value))}
+    if not largest:
+        return "the model"
+    name = max(largest, key=lambda one: largest[one])
+    return f"model.{name}={shown(getattr(model, name))}"
+
+
+def _integers(value: object) -> list[int]:
+    """Those that a setting consists of."""
+    items = value if isinstance(value, tuple | list) else (value,)
+    return [item for item in items if isinstance(item, int) and not isinstance(item, bool)]
 
 
 def takes_channels_first(model: Model, shapes: Shapes) -> bool:

@@ -29,7 +29,7 @@ from pipeline.machine.device import Place
 from pipeline.machine.memory import process_peak_bytes, refuse_too_large
 from pipeline.machine.precision import FORMATS, GROWTH_STEPS, bytes_per_number
 from pipeline.machine.quiet import quiet_import, quiet_imports
-from pipeline.models import Shapes, weights
+from pipeline.models import Shapes, largest_setting, weights
 from pipeline.models.start import start_of
 from pipeline.profilers import Subject
 from pipeline.runs.fit import Fit, Predict, Start
@@ -184,7 +184,8 @@ def _initial_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -
     each = bytes_per_number(FORMATS[resolved.precision].parameters)
     parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     numbers = 2 + experiment.optimizer.slots()
-    refuse_too_large(parameters, numbers, each, free_memory(experiment, resolved), str(resolved.place))
+    free, setting = free_memory(experiment, resolved), largest_setting(experiment.data_model)
+    refuse_too_large(parameters, numbers, each, free, str(resolved.place), setting)
     built = weights.from_keras(model)
     trained, names = weights.trained_keras(model), weights.keras_names(model)
     values, start = start_of(experiment, built, trained, names, partial(keras_adapters.dense_layers, model))

@@ -14,7 +14,16 @@ from pipeline.backends.torch.lowering import Lowering
 from pipeline.contracts import Model
 from pipeline.errors import UserError
 from pipeline.machine.memory import is_out_of_memory, process_peak_bytes, refuse_too_large, still_free
-from pipeline.models import Shapes, built, check_outputs, fails_on, takes_channels_first, torch_adapters, weights
+from pipeline.models import (
+    Shapes,
+    built,
+    check_outputs,
+    fails_on,
+    largest_setting,
+    takes_channels_first,
+    torch_adapters,
+    weights,
+)
 from pipeline.models.start import start_of
 from pipeline.runs.fit import Start
 
@@ -36,7 +45,8 @@ def initial_net(experiment: Experiment, shapes: Shapes, lowering: Lowering) -> t
             sketch = made(model, shapes)
         free = free_memory(lowering.device, experiment.device.memory_limit_bytes)
         numbers = 2 + experiment.optimizer.slots()
-        refuse_too_large(trained(sketch), numbers, lowering.dtype.itemsize, free, str(lowering.device))
+        setting = largest_setting(model)
+        refuse_too_large(trained(sketch), numbers, lowering.dtype.itemsize, free, str(lowering.device), setting)
     net = made(model, shapes)
     if lowering.dtype == torch.float64:
         net = net.to(torch.float64)
