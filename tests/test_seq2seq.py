@@ -28,6 +28,7 @@ from pipeline.runs import weights as saved
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import metrics_of
+from pipeline.spec import build_as
 from pipeline.tasks.sequence_to_sequence import BEGIN, END, SPECIAL, SequenceToSequence, decoded
 from pipeline.tokens.character import Characters
 
@@ -317,6 +318,12 @@ def test_every_step_is_the_same(tmp_path: Path, backend: str, settings: tuple[st
     assert (one / "artifacts" / "decoded.csv").read_text() == (other / "artifacts" / "decoded.csv").read_text()
 
 
+def test_an_alphabet_of_digits_is_no_number() -> None:
+    """`dataset.characters=123` is a number to YAML."""
+    made = build_as(Reversals, {"characters": 123, "train": 40, "validation": 9, "test": 9}, "dataset")
+    assert {letter for source, _ in made.pairs() for letter in source} == {*"123"}
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -329,6 +336,10 @@ def test_every_step_is_the_same(tmp_path: Path, backend: str, settings: tuple[st
         (("stage=seq2seq", "dataset.train=110000"), "there are 109,573 days"),
         (("stage=seq2seq", "dataset=reversals", "dataset.shortest=9", "dataset.longest=8"), "dataset.longest=8: is"),
         (("stage=seq2seq", "dataset=reversals", "dataset.characters=aba"), "has a character twice"),
+        (
+            ("stage=seq2seq", "dataset=reversals", "dataset.characters=1"),
+            "dataset.characters='1': the alphabet of the sequences has one character; give two or more, each once",
+        ),
         (("stage=seq2seq", "dataset=reversals", "dataset.longest=4", "dataset.characters=ab"), "ask for 8 at most"),
     ],
 )

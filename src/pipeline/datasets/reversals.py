@@ -9,23 +9,27 @@ from pydantic import PositiveInt
 
 from pipeline.datasets.paired import Pair, Paired
 from pipeline.errors import UserError, shown
+from pipeline.experiment.settings import Text
 from pipeline.spec import spec
 
 
 @spec
 class Reversals(Paired):
-    """`shortest`, `longest`: characters of a source. `characters`: those that there are, each once."""
+    """`shortest`, `longest`: characters of a source. `characters`: their alphabet, each once."""
 
     shortest: PositiveInt = 4
     longest: PositiveInt = 16
-    characters: str = "0123456789abcdefghijklmnopqrstuvwxyz"
+    characters: Text = "0123456789abcdefghijklmnopqrstuvwxyz"
 
     def __post_init__(self) -> None:
         if self.shortest > self.longest:
             raise UserError(f"dataset.shortest={self.shortest} with dataset.longest={self.longest}: is larger")
-        if not self.characters or len(set(self.characters)) < len(self.characters):
-            what = "is empty" if not self.characters else "has a character twice"
-            raise UserError(f"dataset.characters={shown(self.characters)}: {what}; give each character once")
+        if len(self.characters) < 2 or len(set(self.characters)) < len(self.characters):
+            what = {0: "is empty", 1: "has one character"}.get(len(self.characters), "has a character twice")
+            raise UserError(
+                f"dataset.characters={shown(self.characters)}: the alphabet of the sequences {what}; "
+                "give two or more, each once"
+            )
         possible = sum(len(self.characters) ** length for length in range(self.shortest, self.longest + 1))
         if possible < 2 * self.count:  # drawn at random until all differ
             raise UserError(
