@@ -17,13 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from pipeline.experiment.training import Training
 from pipeline.report.comparison import LEAST_SPAN, Side, interval, span
 from pipeline.report.intervals import NOT_FINITE, deviation, half_width, why_none
 from pipeline.report.table import show_result
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, by_name, rate, read_result
-from pipeline.stages.seeds import Trained, metrics, timings
+from pipeline.stages.seeds import Trained, metrics, of_lengths, timings
 from pipeline.study.outcome import Outcome
 from pipeline.study.report import differences, section
 
@@ -73,6 +74,23 @@ def printed(run: Path) -> str:
     assert result is not None
     show_result(Console(width=200, file=text), result, run)
     return text.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("validate_every", "said"),
+    [
+        (None, "the seeds ended after 1, 2 epochs: the mean curves end at 1"),
+        (50, "the seeds ended after 50, 100 steps: the mean curves end at 50"),
+    ],
+)
+def test_where_seeds_end_is_counted_as_their_training_is(validate_every: int | None, said: str) -> None:
+    """A training that is validated by steps counts no epochs."""
+    records: list[tuple[int, dict[str, float]]] = [(50, {}), (100, {})]
+    speed = rate("images_per_s", 9.0, "images")
+    trained = [Trained(str(seed), Path(), {}, speed, {}, records[: seed + 1], ()) for seed in range(2)]
+    training = Training(validate_every=validate_every)
+    assert of_lengths(trained, training) == [said]
+    assert of_lengths(trained[:1] * 2, training) == []
 
 
 @pytest.mark.wide

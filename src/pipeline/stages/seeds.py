@@ -29,6 +29,7 @@ from pipeline.stages.rates import score_of
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
+    from pipeline.experiment.training import Training
     from pipeline.sweep.summary import Entry
 
 EPOCH = "epoch/number"
@@ -77,7 +78,7 @@ class Seeds(Stage):
             notes=(
                 "the interval is of seeds, on this machine, with these versions: another machine rounds otherwise, and "
                 "training amplifies that",
-                *of_lengths(trained),
+                *of_lengths(trained, experiment.training),
                 *caveats(entries),
             ),
             failed=without_result(entries),
@@ -189,12 +190,15 @@ def over_seeds(trained: Sequence[Trained], records: Sequence[dict[str, float]]) 
     return found
 
 
-def of_lengths(trained: Sequence[Trained]) -> list[str]:
-    """A note where seeds ended after different numbers of epochs."""
-    lengths = [len(one.epochs) for one in trained]
+def of_lengths(trained: Sequence[Trained], training: Training) -> list[str]:
+    """A note where seeds ended after different numbers of epochs, or of steps where these are what is counted."""
+    if training.validate_every is None:
+        unit, lengths = "epochs", [len(one.epochs) for one in trained]
+    else:
+        unit, lengths = "steps", [max((step for step, _ in one.epochs), default=0) for one in trained]
     if len(set(lengths)) == 1:
         return []
-    return [f"the seeds ended after {', '.join(map(str, lengths))} epochs: the mean curves end at {min(lengths)}"]
+    return [f"the seeds ended after {', '.join(map(str, lengths))} {unit}: the mean curves end at {min(lengths)}"]
 
 
 def write_csv(path: Path, trained: Sequence[Trained]) -> None:
