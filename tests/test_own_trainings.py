@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from command import done, failed, pipeline, refused, runs, status, without_place
 
 from pipeline.backends.shared.own import Watch, check_weights, numbers
 from pipeline.errors import UserError
+from pipeline.runs import listing
 from pipeline.runs.result import metrics_of
 
 HERE = Path(__file__).parent
@@ -63,6 +65,27 @@ def test_its_receipt_and_journal(lit: Path) -> None:
     epochs = [line for line in lines if "train_loss_epoch" in str(line) and "val_loss" in str(line)]
     assert (len(steps) >= 6, len(epochs)) == (True, 3)
     assert lit.name.endswith("lightning-lit-torch-fp32" + lit.name[-5:])
+    assert [line["metrics"].get("epoch/number") for line in epochs] == [1, 2, 3]
+    assert sum("epoch/number" in line["metrics"] for line in lines) == 3
+    shown = pipeline(lit.parents[1], "stage=show", "run=latest").stdout.splitlines()
+    rows = shown[shown.index("epochs") + 1 :]
+    assert [row.split()[0] for row in rows if row[:1].isdigit()][:3] == ["1", "2", "3"], shown
+
+
+def test_the_last_epoch_of_a_killed_run_is_found_above_many_steps(
+    lit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of an epoch's metrics that no step has; in the run list, of a run without a result."""
+    run = tmp_path / lit.name
+    shutil.copytree(lit, run)
+    (run / "result.json").unlink()
+    with (run / "metrics.jsonl").open("a") as file:
+        for n in range(90):
+            file.write(json.dumps({"step": n, "time": 0.0, "metrics": {"train_loss_step": n}}) + "\n")
+    monkeypatch.setattr(listing, "TAIL_BYTES", 200)
+    (found,) = listing.listed(tmp_path)
+    assert found.metrics["train_loss_step"] == 89
+    assert found.metrics["val_loss"] == metrics_of(lit)["val_loss"].value
 
 
 def test_an_epoch_that_was_not_validated_has_no_metrics_of_the_validation(tmp_path: Path) -> None:

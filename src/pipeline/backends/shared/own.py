@@ -19,7 +19,7 @@ from pipeline.errors import Readable, RunError, Stopped, UserError, bad_key, cut
 from pipeline.runs.checkpoint import newest
 from pipeline.runs.fit import Observation
 from pipeline.runs.keeping import Contents, Keeping, resume_words
-from pipeline.runs.result import Metric
+from pipeline.runs.result import Metric, count
 from pipeline.runs.weights import Weights, digest
 from pipeline.spec import named_object
 
@@ -124,7 +124,8 @@ class Watch:
         self.epoch_of: dict[str, int] = dict(kept.get("epoch_of", {}))  # each of `last`
         self.epochs: int = kept.get("epochs", 0)
         of_last = [name for name, epoch in self.epoch_of.items() if epoch == self.epochs]
-        run.last_epoch = tuple(Metric(name, self.last[name]) for name in of_last)  # there may be no other epoch
+        if self.epochs:
+            run.last_epoch = self._of_epoch({name: self.last[name] for name in of_last})  # there may be no other epoch
         self.seconds: float = kept.get("training_s", 0.0)  # of the processes before this one
         self.observation = None if run.checkpoint is None else observation_of(run.checkpoint)  # where the backend looks
         self.started = time.perf_counter()
@@ -149,9 +150,13 @@ class Watch:
         found = numbers(metrics)
         self.last |= found
         self.epoch_of |= dict.fromkeys(found, self.epochs)
-        self.run.end_epoch(self.epochs, [Metric(name, value) for name, value in found.items()], step)
+        self.run.end_epoch(self.epochs, self._of_epoch(found), step)
         text = "  ".join(f"{name} {value:.4g}" for name, value in found.items())
         self.run.say(f"epoch {self.epochs}  {text}")
+
+    def _of_epoch(self, found: Mapping[str, float]) -> tuple[Metric, ...]:
+        """As the journal keeps an epoch's metrics: by its number whatever reads one knows it from a step's."""
+        return count("epoch/number", self.epochs), *(Metric(name, value) for name, value in found.items())
 
     def keep(self, step: int, *, over: bool = False) -> None:
         """Where the training is whole, after an epoch. `over`: there will be no other epoch."""
