@@ -17,7 +17,7 @@ from pipeline.models import Shapes
 from pipeline.models.mnist_cnn import MnistCnn
 from pipeline.runs.fit import Observation
 from pipeline.backends.torch.observer import Observer, multiplied_in_tf32
-from pipeline.backends.torch.products import products, ways_to_multiply
+from pipeline.backends.torch.products import kind_of, products, ways_to_multiply
 from pipeline.models import torch_quick
 from pipeline.models.torch_quick import Conv2d, Dropout, Linear
 
@@ -89,6 +89,28 @@ found["half autocast convolution"] = operations(Conv2d(3, 4, 3), torch.randn(2, 
 bilinear, wide = nn.Bilinear(6, 5, 4, dtype=torch.float64), torch.randn(3, 6, dtype=torch.float64, requires_grad=True)
 found["bilinear"] = operations(lambda x: bilinear(x, x[:, :5]), wide, enabled=False)[1]
 found["vector"] = operations(lambda x: x @ torch.ones(6, dtype=torch.float64), wide, enabled=False)[1]
+def recurrent(kind, dtype, narrow=False):
+    layer, x = kind(6, 4, dtype=dtype), torch.randn(5, 3, 6, dtype=dtype, requires_grad=True)
+    return operations(lambda x: layer(x)[0].float(), x, dtype=torch.bfloat16, enabled=narrow)[1]
+found["recurrent"] = [
+    [recurrent(kind, torch.float32), recurrent(kind, torch.bfloat16), recurrent(kind, torch.float32, narrow=True)]
+    for kind in (nn.LSTM, nn.GRU, nn.RNN)
+]
+grouped = [torch.randn(*shape, dtype=torch.bfloat16, requires_grad=True) for shape in ((16, 32), (2, 32, 16))]
+ends = torch.tensor([8, 16], dtype=torch.int32)
+found["grouped"] = operations(lambda x: 2 * torch._grouped_mm(x, grouped[1], offs=ends), grouped[0], enabled=False)[1]
+eighth = torch.ones(16, 16).to(torch.float8_e4m3fn)
+one = torch.ones(())
+scaled = lambda x: x * torch._scaled_mm(eighth, eighth.t(), one, one, out_dtype=torch.bfloat16).float()
+found["scaled"] = operations(scaled, torch.ones(16, 16, requires_grad=True), enabled=False)[1]
+sparse = torch.eye(5).to_sparse()
+ones = torch.ones(5, 4, requires_grad=True)
+found["sparse"] = operations(lambda x: torch.sparse.mm(sparse, x), ones, enabled=False)[1]
+in_place = lambda x: torch.zeros(5, 5).addmm_(x.detach(), x.detach().t()).sum() * x
+found["in place"] = operations(in_place, ones, enabled=False)[1]
+with torch.profiler.profile(record_shapes=True) as seen:
+    nn.LSTM(64, 256)(torch.randn(50, 32, 64))[0].sum().backward()
+found["kinds"] = {e.name: kind_of(e) for e in seen.events() if "rnn_layer" in e.name}
 with torch.no_grad():
     found["compiled"] = float((torch.compile(layer, backend="eager")(large) - layer(large)).norm())
 
@@ -214,6 +236,25 @@ def test_numbers_that_cannot_show_tf32_show_nothing(found: dict[str, Any]) -> No
 def test_products_of_a_bilinear_layer_and_of_vectors_are_seen(found: dict[str, Any]) -> None:
     """A net with nothing else in float64 was called one of float32."""
     assert set(found["bilinear"]) == set(found["vector"]) == {"float64"}
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2], ids=["LSTM", "GRU", "RNN"])
+def test_products_of_a_recurrent_layer_are_seen(found: dict[str, Any], layer: int) -> None:
+    """In float32, in bfloat16, and in float32 under autocast. On a CPU an LSTM is one operation for each direction."""
+    plain, narrow, cast = found["recurrent"][layer]
+    assert (set(plain), set(narrow), set(cast)) == ({"float32"}, {"bfloat16"}, {"bfloat16"})
+
+
+def test_an_lstms_time_is_one_of_products(found: dict[str, Any]) -> None:
+    assert found["kinds"] == dict.fromkeys(("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward"), "products")
+
+
+def test_products_of_groups_of_few_bits_of_sparse_matrices_and_in_place_are_seen(found: dict[str, Any]) -> None:
+    """Forward and backward."""
+    assert found["grouped"] == {"bfloat16": 3}
+    assert found["scaled"] == {"float8_e4m3fn": 1}
+    assert found["sparse"] == {"float32": 2}
+    assert found["in place"] == {"float32": 1}
 
 
 @pytest.mark.parametrize("rate", [0.25, 0.3, 0.999999])

@@ -12,6 +12,17 @@ from torch.utils._pytree import tree_leaves
 
 from pipeline.runs.fit import Observation
 
+# Whole layers of recurrence, each one operation: oneDNN's on a CPU (of an LSTM alone), cuDNN's, MIOpen's.
+RECURRENT = (
+    *("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward"),
+    *("_cudnn_rnn", "_cudnn_rnn_backward"),
+    *("miopen_rnn", "miopen_rnn_backward"),
+)
+# Products of groups of rows, of lists, of scaled or whole numbers of few bits, and of sparse matrices.
+SPECIAL = (
+    *("_grouped_mm", "_foreach_mm", "_sparse_addmm"),
+    *("_scaled_mm", "_scaled_mm_v2", "_scaled_grouped_mm", "_scaled_grouped_mm_v2", "_int_mm"),
+)
 PRODUCTS = (
     "mm",
     "addmm",
@@ -25,6 +36,9 @@ PRODUCTS = (
     "_linear_pointwise",
     "convolution",
     "convolution_backward",
+    "conv_tbc",
+    *RECURRENT,
+    *SPECIAL,
 )
 ATTENTION = re.compile(r"_scaled_dot_product_\w*attention\w*|_(flash|efficient)_attention_(forward|backward)")
 SAMPLED = ("mm", "addmm", "bmm", "convolution")  # products whose numbers show TF32, and how much of them is made again
@@ -48,13 +62,14 @@ class Observer(TorchDispatchMode):
             dtype, device = str(shown[0].dtype).removeprefix("torch."), str(shown[0].device)
             self.observation.operations[(name, device, dtype)] += 1
             self.observation.devices[device] += 1
-        if name in PRODUCTS or ATTENTION.fullmatch(name):
-            # addmm's first operand is the bias, oneDNN's last (of the same dtype); what attention has beside
-            # queries, keys and values comes after them (a mask, sums in float32).
-            operand = operands[-1] if name in PRODUCTS else operands[0]
+        product = name.rstrip("_") in PRODUCTS  # addmm_ is addmm in place
+        if product or ATTENTION.fullmatch(name):
+            # The second operand of each is one that it multiplies: the first may be a bias or a sum, and after the
+            # second there may be biases, a mask, scales, sums in float32, or a workspace of bytes.
+            operand = operands[1]
             self.observation.matmuls[str(operand.dtype).removeprefix("torch.")] += 1
             self.observation.product_devices[str(operand.device)] += 1
-            if name not in PRODUCTS and "backward" not in name:
+            if not product and "backward" not in name:
                 self.observation.attention[name.lstrip("_")] += 1
             if operand.is_cuda:
                 self._tf32(func, args, kwargs or {}, result)

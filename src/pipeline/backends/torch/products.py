@@ -14,6 +14,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from pipeline.backends.shared.gpu_kernels import ON_TENSOR_CORES
 from pipeline.backends.shared.step_breakdown import ROUNDS, SECONDS, Operation, Product, with_rest
+from pipeline.backends.torch.observer import RECURRENT, SPECIAL
 from pipeline.machine.quiet import captured_stderr
 from pipeline.models.torch_quick import onednn_product
 
@@ -27,6 +28,8 @@ FORWARD = (
 CONVOLUTION = "aten::_convolution"  # which calls one of FORWARD, for each group or for all
 BACKWARD = ("aten::convolution_backward",)
 GRADIENTS = ("aten::_slow_conv2d_backward",)  # which one of BACKWARD calls, for each group or for all: of float64
+WITHOUT_SIZES = tuple(f"aten::{name}" for name in (*RECURRENT, *SPECIAL))  # products of which m, n, k are not known
+ALL = (*MATMULS, LINEAR, *FORWARD, *BACKWARD, *GRADIENTS, *WITHOUT_SIZES)
 ATTENTION = re.compile(r"aten::_scaled_dot_product_\w*attention|aten::_(flash|efficient)_attention")
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::contiguous", "aten::clone")
 LEAST_CALLS, MOST_CALLS = 3, 50  # of a bare product, in one round
@@ -58,7 +61,7 @@ def kind_of(event: Any) -> str | None:
         if above.name in RANGES:
             return str(above.name)
         above = above.cpu_parent
-    if event.name in (*MATMULS, LINEAR, *FORWARD, *BACKWARD, *GRADIENTS) or ATTENTION.match(event.name):
+    if event.name in ALL or ATTENTION.match(event.name):
         return "products"
     return "copies" if event.name in COPIES else "other"
 
