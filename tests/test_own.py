@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -176,6 +177,11 @@ class Wide(Model):
         import keras
         return keras.Sequential([keras.Input(shapes.x), {layers}])
 """
+ONE_LEFT = re.compile(
+    r"error: model=normalized, in step 2 on a batch of 1 example \(the last of an epoch; choose another "
+    r"training\.batch_size\), raises ValueError: Expected more than 1 value per channel when training, got input size "
+    r"torch\.Size\(\[1, 10\]\); artifacts/traceback\.txt has the traceback"
+)
 TORCHS = "mine.safetensors"  # under torch's names and in its layout
 NET = ("model=normalized", "training.batch_size=64")
 
@@ -188,6 +194,18 @@ def start(mine: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_files(mine, {"conf/model/normalized.yaml": "_target_: own_models.Normalized\n"})
     done(folder, "--config-dir", str(mine / "conf"), *QUICK, *NET, "backend=torch", **with_models(mine))
     return folder
+
+
+@pytest.mark.wide
+@pytest.mark.usefixtures("start")  # has written the model
+def test_what_a_model_raises_in_a_step_is_one_message_with_the_batch(mine: Path, tmp_path: Path) -> None:
+    """torch normalizes no batch of one example, and no file of the user's is in its traceback."""
+    words = ("--config-dir", str(mine / "conf"), *QUICK, "model=normalized", "training.batch_size=319", "backend=torch")
+    result = pipeline(tmp_path, *words, **with_models(mine))
+    assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
+    assert ONE_LEFT.fullmatch(result.stderr.splitlines()[-1]), result.stderr
+    (run,) = runs(tmp_path)
+    assert (run / "artifacts/traceback.txt").read_text().startswith("Traceback (most recent call last)")
 
 
 def with_models(mine: Path) -> dict[str, str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,6 +81,52 @@ def test_what_this_package_raises_is_not_said_to_be_the_users(tmp_path: Path) ->
     assert raised.is_of_this_package(caught(ours))
     assert as_run_error(fault, "stage.module=mine.Lit", tmp_path) is None
     assert not any(tmp_path.iterdir())
+
+
+IN_A_STEP = """
+import contextlib, json, pathlib, sys, types
+import torch
+from pipeline.backends.torch.model_errors import as_error_of_model
+from pipeline.backends.torch.step import Step
+from pipeline.models.mlp import Mlp
+from pipeline.models.torch_layers import ChannelsFirst
+
+class Mine: pass
+class InPlace(torch.nn.Module):
+    def forward(self, x):
+        return x.exp().add_(1)
+def said(net, model, loss=lambda outputs, _: (outputs.sum(), outputs.sum())):
+    step = Step.__new__(Step)
+    step.net, step.judged, step.scaler, step.phase = net, loss, None, contextlib.nullcontext
+    step.lowering = types.SimpleNamespace(forward=contextlib.nullcontext)
+    step.gathering = types.SimpleNamespace(fresh=False)
+    experiment = types.SimpleNamespace(data_model=model, training=types.SimpleNamespace(batch_size=1))
+    try:
+        step(torch.ones(1, 3, requires_grad=True), None)
+    except Exception as error:
+        return str(as_error_of_model(error, experiment, step, 1234, 1, pathlib.Path(sys.argv[1])))
+fails = lambda outputs, _: torch.nn.functional.nll_loss(outputs, torch.tensor([5]))
+print(json.dumps({
+    "forward": said(torch.nn.Linear(4, 2), Mine()),
+    "backward": said(InPlace(), Mine()),
+    "our model": said(torch.nn.Linear(4, 2), Mlp()),
+    "our layer": said(torch.nn.Sequential(ChannelsFirst()), Mine()),
+    "the loss": said(torch.nn.Linear(3, 2), Mine(), fails),
+}))
+"""
+
+
+@pytest.mark.wide
+def test_what_a_model_raises_in_a_step_of_torchs_is_its_own_and_nothing_else(tmp_path: Path) -> None:
+    """Neither what our models and layers raise, nor a loss: these keep their traceback."""
+    command = [sys.executable, "-c", IN_A_STEP, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    begins = "model=mine, in step 1,234 on a batch of 1 example, raises RuntimeError: "
+    assert said.pop("forward").startswith(f"{begins}mat1 and mat2 shapes cannot be multiplied")
+    assert said.pop("backward").startswith(f"{begins}one of the variables needed for gradient computation")
+    assert said == dict.fromkeys(("our model", "our layer", "the loss"), "None")
 
 
 def test_a_long_message_keeps_its_end() -> None:

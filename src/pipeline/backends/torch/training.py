@@ -20,6 +20,7 @@ from pipeline.backends.torch.compiled import CompiledStep, make_capturable, rate
 from pipeline.backends.torch.group import Group, SharedStep
 from pipeline.backends.torch.lean_import import lean_import
 from pipeline.backends.torch.lowering import Lowering
+from pipeline.backends.torch.model_errors import as_error_of_model
 from pipeline.backends.torch.observer import Observer
 from pipeline.backends.torch.peers import Terminating, is_of_connection
 from pipeline.backends.torch.step import Losses, Step
@@ -173,12 +174,12 @@ class Training(pl.LightningModule):
     def _take(self, block: Block, batches: Batches, found: Found) -> None:
         """The steps of a block, until a signal asks for a stop."""
         for (x, y), control in zip(batches, self._controls(block), strict=True):
-            if not self.watch.batches and not found["losses"]:
-                loss, score = self._first(x, y, control)
-            elif self.compiled is not None and self.compiled.takes(x):
-                loss, score = self.compiled(x, y, **control)
-            else:
-                loss, score = self.take(x, y, **control)
+            try:
+                loss, score = self._batch(x, y, control, first=not self.watch.batches and not found["losses"])
+            except Exception as error:
+                number = self.watch.step + 1 + int(block.updates[: len(found["losses"])].sum())
+                self._raise_of_model(error, number, len(x))
+                raise
             found["losses"].append(loss)
             found["scores"].append(score)
             found["scales"] += self.step.scale()
@@ -186,6 +187,21 @@ class Training(pl.LightningModule):
                 found["norms"].append(self._norm())
             if self.watch.keeper.interrupts():
                 return
+
+    def _batch(self, x: torch.Tensor, y: torch.Tensor, control: dict[str, Any], *, first: bool) -> Losses:
+        if first:
+            return self._first(x, y, control)
+        if self.compiled is not None and self.compiled.takes(x):
+            return self.compiled(x, y, **control)
+        return self.take(x, y, **control)
+
+    def _raise_of_model(self, error: Exception, number: int, examples: int) -> None:
+        """Raise RunError, in words, where the user's model is the cause; not in a process that has no run to show."""
+        artifacts = self.watch.run.folder / "artifacts"
+        if self.group.rank == 0:
+            said = as_error_of_model(error, self.experiment, self.step, number, examples, artifacts)
+            if said is not None:
+                raise said from error
 
     def _report(self, block: Block, found: Found) -> None:
         """Tell of the steps of a block that were taken."""
