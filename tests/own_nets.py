@@ -221,4 +221,8 @@ class Wrong(Model):
                 model.compile("sgd", "mse")
             model.trainable = self.how != "frozen"
             return model
+        if self.how == "unbuilt":  # JAX has no orthogonal numbers in bfloat16, from which an LSTM starts
+            narrow = keras.layers.LSTM(4, dtype="bfloat16", name="narrow")
+            layers = [keras.layers.Reshape((8, 8)), narrow, keras.layers.Dense(10, name="last")]
+            return keras.Sequential([keras.Input(shapes.x), *layers])
         return Pair() if self.how == "pair" else None

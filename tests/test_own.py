@@ -132,6 +132,8 @@ WRONG = {
     ("jax", "activity"): "model: sequential adds losses (last), and this stage trains by the loss of the config alone; "
     "take its regularizers out (optimizer=adamw has weight decay), or use stage=keras",
     ("jax", "pair"): "model: gives a tuple; give one tensor",
+    ("jax", "unbuilt"): "model: fails on a batch of shape (1, 8, 8, 1): AttributeError: 'LSTMCell' object has no "
+    "attribute 'recurrent_kernel'; Keras could not build its layers narrow, last",
     ("jax", "none"): "model: keras() gives a NoneType; give a keras.Model",
 }
 

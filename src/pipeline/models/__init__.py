@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 from pipeline.contracts import Model
 from pipeline.errors import UserError, cut, shown
-from pipeline.raised import in_words, place, where
+from pipeline.raised import COLOURS, in_words, place, where
 
 Activation = Literal["relu", "tanh", "sigmoid", "gelu", "silu", "elu"]
+KERAS_BEGINS = re.compile(r"Exception encountered when calling ")  # the line above what is said of it
 PADDING = 0  # the token that sequences of different lengths are filled up with
 LayerDtype = Literal["float16", "bfloat16", "float32", "float64"]
 
@@ -113,8 +114,9 @@ def fails_on(shapes: Shapes, error: Exception, layout: str, *, if_turned: bool =
     if if_turned:
         given += f", but takes ({', '.join(map(str, (1, channels, height, width)))}): images are (N, H, W, C) here"
         return UserError(f'model: fails on {given}; write layout: ClassVar = "channels_first" in its class')
-    lines = str(error).strip().splitlines() or [""]
-    return UserError(f"model: fails on {given}: {type(error).__name__}: {cut(lines[0].strip(), 300)}{where(error)}")
+    lines = [line for line in COLOURS.sub("", str(error)).splitlines() if line.strip() and not KERAS_BEGINS.match(line)]
+    said = lines[0].strip() if lines else ""
+    return UserError(f"model: fails on {given}: {type(error).__name__}: {cut(said, 300)}{where(error)}")
 
 
 def check_outputs(shape: Sequence[int | None], shapes: Shapes) -> None:

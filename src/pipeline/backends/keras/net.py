@@ -37,8 +37,11 @@ def made(model: Model, shapes: Shapes) -> Any:
         if takes_channels_first(model, shapes):
             moved = keras.layers.Permute((3, 1, 2), input_shape=shapes.x, name="channels_first")
             net = keras.Sequential([keras.Input(shapes.x), moved, net])
+        unbuilt = [layer.name for layer in net._flatten_layers() if not layer.built]
         if not net.built:  # a subclass of keras.Model that has not seen an input
             _tried(net, model, shapes)
+        elif unbuilt:  # a Sequential passes over a layer whose build raises NotImplementedError, and those after it
+            _tried(net, model, shapes, f"; Keras could not build its layers {', '.join(unbuilt)}")
     _check_losses(net)
     if hasattr(net, "output_shape"):  # a subclass of keras.Model need not know its own
         _check_shape(net.output_shape, shapes)
@@ -87,8 +90,8 @@ def _check_losses(net: Any) -> None:
         )
 
 
-def _tried(net: Any, model: Model, shapes: Shapes) -> None:
-    """Show the model one example: it makes its weights then, and says what it gives."""
+def _tried(net: Any, model: Model, shapes: Shapes, why: str = "") -> None:
+    """Show the model one example: it makes its weights then, and says what it gives. `why` ends the message if not."""
     tokens = shapes.vocabulary is not None
     x = keras.ops.zeros((1, *shapes.x), "int32" if tokens else keras.config.floatx())
     try:
@@ -96,7 +99,7 @@ def _tried(net: Any, model: Model, shapes: Shapes) -> None:
     except Exception as error:
         if isinstance(error, UserError) or is_out_of_memory(error):
             raise
-        raise fails_on(shapes, error, model.layout) from error
+        raise UserError(f"{fails_on(shapes, error, model.layout)}{why}") from error
     _check_shape(getattr(outputs, "shape", type(outputs).__name__), shapes)
 
 
