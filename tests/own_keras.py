@@ -20,6 +20,18 @@ def model(width: int = 8) -> Any:
     return made
 
 
+def narrow() -> Any:
+    """Its first layer is in a dtype of its own; of the normalization, which multiplies no matrices, nothing is said."""
+    layers = [
+        keras.Input((4,)),
+        keras.layers.Dense(8, dtype="bfloat16"),
+        keras.layers.LayerNormalization(dtype="float64"),
+    ]
+    made = keras.Sequential([*layers, keras.layers.Dense(2)])
+    made.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+    return made
+
+
 def by_class() -> Any:
     made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, activation="softmax")])
     made.compile("sgd", "categorical_crossentropy", metrics=[keras.metrics.F1Score()])

@@ -13,8 +13,11 @@ import pytest
 from command import done, failed, pipeline, refused, runs, status, without_place
 
 from pipeline.backends.shared.own import Watch, check_weights, numbers
-from pipeline.errors import UserError
+from pipeline.errors import RunError, UserError
+from pipeline.machine.capability import Resolved
+from pipeline.machine.device import Place
 from pipeline.runs import listing
+from pipeline.runs.receipt import check_layers
 from pipeline.runs.result import metrics_of
 
 HERE = Path(__file__).parent
@@ -138,6 +141,49 @@ def test_what_is_no_number_is_refused_by_its_name(value: Any, said: str) -> None
     with pytest.raises(UserError, match=f"^the metric lr={said}; log a number, or a row of them$") as error:
         numbers({"loss": 1, "lr": value})
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("precision", "found", "problem"),
+    [
+        ("fp32", {("float32", "float32"): 2}, None),
+        ("mixed_bf16", {("bfloat16", "float32"): 2}, None),
+        ("fp32", {}, None),  # a model without matrices
+        ("fp32", {("float32", "float32"): 1, ("bfloat16", "bfloat16"): 1}, "bfloat16 (1), float32 (1)"),
+        ("mixed_bf16", {("float32", "float32"): 2}, "float32 (2)"),
+        ("bf16", {("bfloat16", "float32"): 2}, "bfloat16 with float32 weights (2)"),
+    ],
+)
+def test_layers_in_other_dtypes_are_not_as_requested(
+    precision: str, found: dict[tuple[str, str], int], problem: str | None
+) -> None:
+    """Keras takes the dtypes of the model's own layers, whatever the run asks for."""
+    resolved = Resolved(Place("cpu"), precision, "", "")
+    receipt: dict[str, Any] = {"precision": {}}
+    if problem is None:
+        check_layers(receipt, resolved, found, strict=True)
+        assert "as_requested" not in receipt["precision"]  # the step itself is not observed
+        return
+    with pytest.raises(RunError) as raised_error:
+        check_layers(receipt, resolved, found, strict=True)
+    said = receipt["precision"]["problem"]
+    assert said.startswith(f"precision={precision} asks for ") and said.endswith(
+        f" but the layers compute in {problem}"
+    )
+    assert str(raised_error.value).startswith(said) and receipt["precision"]["as_requested"] is False
+    check_layers(receipt, resolved, found, strict=False)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_keras_layer_in_another_dtype_is_noted(tmp_path: Path, backend: str) -> None:
+    words = ("stage.model=own_keras.narrow", "stage.data=own_keras.arrays", "stage.epochs=1", f"backend={backend}")
+    run = done(tmp_path, "stage=keras", *words, "tracking=none", **KERAS)
+    receipt = json.loads((run / "receipt.json").read_text())["precision"]
+    assert receipt["layers"] == {"bfloat16": 1, "float32": 1} and receipt["as_requested"] is False
+    result = json.loads((run / "result.json").read_text())
+    assert ["precision", "fp32 asked for; layers compute in bfloat16, float32"] in result["table"]
+    assert [one for one in result["notes"] if one.startswith("precision=fp32 asks for float32 but the layers compute")]
 
 
 @pytest.mark.wide

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 ALWAYS = ("numpy", "hydra-core", "omegaconf", "mlflow")
+NOT_STRICT = "precision.strict=false lets the run pass and keeps this in the receipt"
 COMPUTES = {"jax": ("jaxlib",)}  # the compiled part of a package, where it has its own version
 
 
@@ -129,7 +130,30 @@ def check_observed(receipt: dict[str, Any], experiment: Experiment, resolved: Re
         receipt["precision"] |= {"as_requested": None, "problem": f"TF32: {seen.tf32_by}"}
     problems = "; ".join(problem for problem in found.values() if problem)
     if problems and experiment.precision.strict:
-        raise RunError(f"{problems}; precision.strict=false lets the run pass and keeps this in the receipt")
+        raise RunError(f"{problems}; {NOT_STRICT}")
+
+
+def check_layers(
+    receipt: dict[str, Any], resolved: Resolved, layers: Mapping[tuple[str, str], int], *, strict: bool
+) -> None:
+    """Add the layers' dtypes (compute, weights) of a training whose step Keras compiles itself: nothing observes it.
+
+    Raises RunError where they are not the precision's (strict). Where they are, a compiler may still do something else.
+    """
+    precision, form = receipt["precision"], FORMATS[resolved.precision]
+    named = {_in_words(*dtypes): count for dtypes, count in sorted(layers.items())}
+    precision |= {"observed": None, "not_observed_because": "model.fit compiles the step itself", "layers": named}
+    if set(layers) <= {(form.compute, form.parameters)}:
+        return
+    asked, found = _in_words(form.compute, form.parameters), ", ".join(f"{name} ({n})" for name, n in named.items())
+    problem = f"precision={resolved.precision} asks for {asked} but the layers compute in {found}"
+    precision |= {"as_requested": False, "problem": problem}
+    if strict:
+        raise RunError(f"{problem}; {NOT_STRICT}")
+
+
+def _in_words(compute: str, weights_in: str) -> str:
+    return compute if compute == weights_in else f"{compute} with {weights_in} weights"
 
 
 def unscaled(experiment: Experiment, resolved: Resolved) -> bool:

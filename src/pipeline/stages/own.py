@@ -57,19 +57,15 @@ def finished(experiment: Experiment, resolved: Resolved, run: Run, fit: OwnFit, 
     receipt |= {"weights_sha256": weights.digest(fit.weights), "parameters": fit.parameters, "data": NOT_KNOWN}
     receipt |= {"initial_weights": NOT_KNOWN, "peak_memory": fit.peak_memory, "training_s": fit.seconds, **run.marks}
     notes: list[str] = []
-    if fit.observed is None:
-        receipt["precision"] |= {"observed": None, "not_observed_because": "model.fit compiles the step itself"}
-    else:
-        seen = Fit(fit.weights, (), fit.observed, fit.parameters, fit.peak_memory, cpu_threads=fit.cpu_threads)
-        try:
-            receipts.add_fit(receipt, experiment, resolved, seen)
-        except RunError as error:
-            notes.append(str(error))
+    try:
+        check(receipt, experiment, resolved, fit)
+    except RunError as error:
+        notes.append(str(error))
     receipt["wall_time_s"] = run.earlier_s + seconds_since_start()
     run.journal.write_receipt(receipt)
     table = [*((one.name, figure(one.value)) for one in fit.metrics)]
     table += [("epochs", f"{fit.epochs} ({fit.steps:,} optimizer steps)"), ("parameters", f"{fit.parameters:,}")]
-    table += [("device", str(resolved.place)), ("precision", resolved.precision)]
+    table += [("device", str(resolved.place)), ("precision", precision_in_words(receipt, resolved, fit))]
     return Result(
         metrics=(
             *fit.metrics,
@@ -81,3 +77,22 @@ def finished(experiment: Experiment, resolved: Resolved, run: Run, fit: OwnFit, 
         notes=tuple(notes),
         failed=check_finite(fit.metrics) or check_weights(fit.weights, fit.trained),
     )
+
+
+def check(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, fit: OwnFit) -> None:
+    """Add what is known of how it ran. Raises RunError where that is not as asked (strict)."""
+    if fit.observed is None:
+        receipts.check_layers(receipt, resolved, fit.layers, strict=experiment.precision.strict)
+        return
+    seen = Fit(fit.weights, (), fit.observed, fit.parameters, fit.peak_memory, cpu_threads=fit.cpu_threads)
+    receipts.add_fit(receipt, experiment, resolved, seen)
+
+
+def precision_in_words(receipt: dict[str, Any], resolved: Resolved, fit: OwnFit) -> str:
+    """The precision, and what was found in its place where it is another."""
+    if receipt["precision"].get("as_requested") is not False:
+        return resolved.precision
+    if fit.observed is None:
+        return f"{resolved.precision} asked for; layers compute in {', '.join(receipt['precision']['layers'])}"
+    products = ", ".join(sorted(fit.observed.matmuls)) or "none seen"
+    return f"{resolved.precision} asked for; matrix products: {products}"

@@ -25,6 +25,18 @@ def attention(model: Any) -> Counter[str]:
     return Counter(layer.way for layer in model._flatten_layers() if getattr(layer, "way", None))
 
 
+def layer_dtypes(model: Any) -> Counter[tuple[str, str]]:
+    """How many layers that hold a matrix of weights compute in which dtype, with weights in which."""
+    return Counter(pair for layer in model._flatten_layers() for pair in _dtypes(layer))
+
+
+def _dtypes(layer: Any) -> set[tuple[str, str]]:
+    """Of a layer's own matrices: those of the layers in it are theirs."""
+    own = [*layer._trainable_variables, *layer._non_trainable_variables]
+    matrices = [keras.backend.standardize_dtype(one.dtype) for one in own if len(one.shape) > 1]
+    return {(layer.compute_dtype, dtype) for dtype in matrices if "float" in dtype}
+
+
 def made(model: Model, shapes: Shapes) -> Any:
     """The Keras model, built.
 

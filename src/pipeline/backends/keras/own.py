@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.backends.keras import remembered, state
 from pipeline.backends.keras.fit import engine_module, keras, peak_memory, runtime_settings
-from pipeline.backends.keras.net import description, fresh_names
+from pipeline.backends.keras.net import description, fresh_names, layer_dtypes
 from pipeline.backends.keras.own_data import check_labels, check_splits
 from pipeline.backends.shared.own import Asked, OwnFit, Watch
 from pipeline.errors import UserError
@@ -112,6 +112,7 @@ def fit(asked: Asked, experiment: Experiment, resolved: Resolved, run: Run) -> O
             seconds=seconds,
             parameters=sum(math.prod(variable.shape) for variable in net.trainable_variables),
             peak_memory=peak_memory(resolved),
+            layers=layer_dtypes(net),
             cpu_threads=engine_module.cpu_threads(),
             files={"model.json": description(net)},
             trained=weights.trained_keras(net),

@@ -96,7 +96,11 @@ class Asked:
 
 @dataclass(frozen=True)
 class OwnFit:
-    """What a training of the user's came to. `metrics`: the last of each that it logged, the test's too."""
+    """What a training of the user's came to. `metrics`: the last of each that it logged, the test's too.
+
+    `layers`: where no step is `observed`, how many of the layers that multiply matrices compute in which dtype, with
+    weights in which.
+    """
 
     weights: Weights
     metrics: tuple[Metric, ...]
@@ -106,6 +110,7 @@ class OwnFit:
     parameters: int
     peak_memory: dict[str, int]
     observed: Observation | None = None
+    layers: Mapping[tuple[str, str], int] = field(default_factory=dict)
     cpu_threads: int | None = None
     files: dict[str, str] = field(default_factory=dict)
     trained: Collection[str] = ()  # the names of the weights that an optimizer changes
