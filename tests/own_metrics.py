@@ -56,6 +56,13 @@ class Broken(Recall):
 
 
 @spec
+class Writes(Recall):
+    def sums(self, outputs: np.ndarray, targets: np.ndarray) -> Any:
+        outputs -= outputs.max(axis=1, keepdims=True)
+        return super().sums(outputs, targets)
+
+
+@spec
 class Sideways(Recall):
     direction = "up"  # type: ignore[assignment]
 

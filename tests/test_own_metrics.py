@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -30,11 +31,12 @@ from pipeline.runs.code.code_hash import hash_of
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, read_result
 from pipeline.spec import build_as, spec
-from pipeline.stages.measuring import Measured, try_loss
+from pipeline.stages.measuring import Measured, measure, try_loss
 from pipeline.tasks import Judge
 
 HERE = Path(__file__).parent
 WORDS = ("dataset=digits", "training=quick", "tracking=none")
+TORCHMETRICS = "pipeline.metrics.of_torchmetrics.Torchmetrics"
 ASKED = "training.metrics=[brier,own_metrics.Recall,torchmetrics.MulticlassAUROC]"
 
 
@@ -154,6 +156,7 @@ TRIED: dict[str, str] = {
     "own_metrics.Each": "training.metrics=each: value() gave a ndarray of shape (2,), not a number",
     "own_metrics.Broken": "training.metrics=broken: sums() failed (IndexError: index 99 is out of bounds for axis 1 "
     "with size 10)",
+    "own_metrics.Writes": "training.metrics=writes: sums() failed (ValueError: output array is read-only)",
     "torchmetrics.MulticlassF1": "training.metrics=MulticlassF1: torchmetrics has no such metric (did you mean "
     "torchmetrics.MulticlassF1Score?)",
 }
@@ -163,7 +166,7 @@ TRIED: dict[str, str] = {
 def test_a_metric_is_tried_before_the_run(folder: Path, asked: str) -> None:
     said = refused(folder, *WORDS, f"training.metrics=[{asked}]", **known(folder))
     assert without_place(said) == TRIED[asked]
-    assert asked != "own_metrics.Broken" or ", in sums (own_metrics.py, line " in said
+    assert asked not in ("own_metrics.Broken", "own_metrics.Writes") or ", in sums (own_metrics.py, line " in said
 
 
 def test_a_share_of_five_classes_that_is_always_1_is_refused(tmp_path: Path) -> None:
@@ -218,6 +221,11 @@ def likely(outputs: Any) -> Any:
     return outputs
 
 
+def writing(outputs: np.ndarray, targets: np.ndarray) -> float:
+    outputs -= outputs.max(axis=1, keepdims=True)
+    return cross_entropy(outputs, targets)
+
+
 LOSSES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any], str | None]] = {
     "right": (cross_entropy, torchs, None),
     "vector": (
@@ -233,6 +241,7 @@ LOSSES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any], st
         torchs,
         "numpy() fails on random outputs: ValueError: operands could",
     ),
+    "writes": (writing, torchs, "numpy() fails on random outputs: ValueError: output array is read-only"),
     "numbers": (cross_entropy, lambda o, y: torchs(o, y / 2), "torch() fails on random outputs: RuntimeError: "),
     "nan": (lambda *_: float("nan"), torchs, None),
     "of probabilities": (
@@ -259,6 +268,30 @@ def test_a_loss_is_tried_on_random_outputs(how: str) -> None:
         with pytest.raises(UserError) as caught:
             try_loss(tried, data, function)
     assert said in str(caught.value) and str(caught.value).startswith("loss=own with dataset=digits: ")
+
+
+def test_what_judges_and_metrics_get_cannot_be_written_to() -> None:
+    """Nor the test set through it. A metric of torchmetrics takes that without a warning."""
+    metrics = [{"_target_": TORCHMETRICS, "metric": "MulticlassAccuracy"}]
+    asked = experiment("torch", training=("default", {"metrics": metrics}))
+    data = load_data(asked)
+    seen: list[np.ndarray] = []
+
+    class Watching(Brief):
+        def add(self, x: np.ndarray, outputs: np.ndarray, y: np.ndarray) -> None:
+            seen.extend((outputs, y)[: len(x)])
+
+    def predict(x: np.ndarray) -> np.ndarray:
+        return np.zeros((len(x), 10))
+
+    resolved = resolve("torch", asked.device, "fp32", ())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = measure(asked, resolved, data, predict, Watching(), lambda *_: None)
+    assert found.fault is None
+    assert seen
+    assert not any(one.flags.writeable for one in seen)
+    assert data.test.y.flags.writeable
 
 
 @pytest.mark.wide

@@ -169,7 +169,7 @@ class Loss(Part):
 
     @abstractmethod
     def numpy(self, outputs: np.ndarray, targets: np.ndarray) -> float:
-        """The loss of outputs that are at hand, in float64: it measures the test set."""
+        """The loss of outputs that are at hand, in float64: it measures the test set. It cannot write to them."""
 
     def check(self, task: Task) -> None:
         """Refuse a task that its settings do not fit. Raises UserError."""
@@ -214,7 +214,7 @@ class Metric(Part):
     def sums(self, outputs: np.ndarray, targets: np.ndarray) -> Any:
         """Of one batch what adds up over batches: a number, an array, or several of them as a tuple.
 
-        Outputs, in float64, and targets are as the loss takes them (`Task.compared`).
+        Outputs, in float64, and targets are as the loss takes them (`Task.compared`). They cannot be written to.
         """
 
     @abstractmethod

@@ -115,4 +115,4 @@ def _update(live: Any, outputs: np.ndarray, targets: np.ndarray) -> None:
 
     of_classes = targets.dtype.kind in "iu"
     given = probabilities(outputs) if of_classes else outputs
-    live.update(torch.from_numpy(np.ascontiguousarray(given)), torch.from_numpy(np.ascontiguousarray(targets)))
+    live.update(torch.tensor(given), torch.tensor(targets))  # copies: torch has no arrays that cannot be written to

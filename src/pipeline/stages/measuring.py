@@ -59,7 +59,7 @@ def measure(
     dtype = input_dtype(resolved)
     for first, stored, y in batches(data, data.test, experiment.training.evaluation_batch_size):
         x = data.inputs(stored, dtype)
-        outputs = predict(x)
+        outputs = read_only(predict(x))
         check(outputs, first)
         judge.add(x if data.normalisation is None else data.scaled(stored, dtype), outputs, y)
         judge.decode(predict, x, y)
@@ -87,8 +87,9 @@ def try_metrics(metrics: tuple[MetricSpec, ...], data: Data) -> None:
         generator, total = np.random.default_rng(0), Total(metric)
         for rows in (slice(0, TRIED), slice(TRIED, 2 * TRIED)):
             y = data.targets(data.test.y[rows], "float64")
+            outputs = generator.normal(size=(len(y), *data.task.shapes.outputs))
             if len(y):
-                add_to([total], data.task, generator.normal(size=(len(y), *data.task.shapes.outputs)), y)
+                add_to([total], data.task, read_only(outputs), read_only(y))
         if total.measured() is None and "gave nan" not in str(total.fault):
             raise UserError(f"training.metrics={total.name}: {total.fault}")
 
@@ -120,8 +121,9 @@ def _fault_of(
     compared, counted = task.compared(np, outputs, y), task.counted(np, y)
     made, targets = compared if counted is None else (part[counted] for part in compared)
     rows = (np.ones(len(targets), bool),) if experiment.loss.masks and counted is not None else ()
+    wide = made.astype(np.float64)
     try:
-        measured = _number("numpy()", lambda: experiment.loss.numpy(made.astype(np.float64), targets))
+        measured = _number("numpy()", lambda: experiment.loss.numpy(read_only(wide), read_only(targets)))
         if trained is None:
             return None
         who = f"{experiment.backend.builder}()"
@@ -160,10 +162,18 @@ def asks_the_data(metric: MetricSpec) -> bool:
 
 
 def batches(data: Data, split: Split, size: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """(number of its first example, x as stored, targets) of each batch."""
+    """(number of its first example, x as stored, targets that cannot be written to) of each batch."""
     for first in range(0, len(split), size):
         rows = slice(first, first + size)
-        yield first, split.x[rows], data.targets(split.y[rows], "float64")
+        yield first, split.x[rows], read_only(data.targets(split.y[rows], "float64"))
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """A view that cannot be written to. Judges, losses and metrics get the same arrays one after another, and some keep
+    them: what one of them wrote would change the numbers of the others."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def input_dtype(resolved: Resolved) -> str:
