@@ -786,6 +786,30 @@ def test_record_file_is_json(tmp_path: Path) -> None:
     assert records.read(tmp_path) is None
 
 
+def test_a_copy_of_a_run_has_no_part_in_its_entry(tmp_path: Path) -> None:
+    """Neither where it is deleted nor where it goes on. A run that was moved keeps its entry."""
+    journal, uri = Journal.begin(tmp_path / "runs", "first", CONFIG), f"sqlite:///{tmp_path}/mlflow.db"
+    train(journal, 3)
+    journal.finish("KILLED")
+    sent = records.Record(uri=uri, experiment="study", run_id="entry", offset=journal.size, last="x", state="KILLED")
+    records.write(journal.folder, sent)
+    other, beside = tmp_path / "copies" / journal.id, tmp_path / "runs" / f"{journal.id}-backup"
+    for copy in (other, beside):
+        shutil.copytree(journal.folder, copy)
+        found = record_of(copy)
+        assert (found.run_id, found.offset, found.last, found.state) == (None, 0, None, "KILLED")
+        assert records.original(copy) == journal.folder
+    command = [sys.executable, "-m", "pipeline", "stage=delete", f"run={beside.name}", "stage.sure=true"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LONG, check=True)
+    assert done.stdout == f"deleted {beside.name}; it was a copy of {journal.folder}, whose entry in MLflow stays\n"
+    start(Mlflow(uri=uri, experiment="study"), Journal.reopen(other, 0), "grid")  # a cell: nobody follows it
+    assert (record_of(other).run_id, records.original(other)) == (None, None)
+    (tmp_path / "link").symlink_to(tmp_path / "runs")
+    assert record_of(tmp_path / "link" / journal.id).run_id == "entry"
+    moved = journal.folder.rename(tmp_path / "runs" / "renamed")
+    assert (record_of(moved).run_id, records.original(moved)) == ("entry", None)
+
+
 @pytest.mark.wide
 def test_a_deleted_run_is_deleted_in_mlflow_too_and_stays_where_mlflow_does_not_answer(
     tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch

@@ -29,6 +29,7 @@ class Record:
 
     uri: str
     experiment: str
+    folder: str | None = None  # for which it was written: `original`
     artifacts: bool = True  # whether the run's files are sent too
     grid: str | None = None  # the folder of the grid's run, for a cell of one
     run_id: str | None = None
@@ -68,11 +69,26 @@ def last_bytes(folder: Path, offset: int) -> str:
 
 
 def read(folder: Path) -> Record | None:
-    """None for a run that is not tracked, or whose record cannot be read."""
-    try:
-        return Record(**json.loads(read_regular(folder / NAME)))
-    except (OSError, ValueError, TypeError):
+    """None for a run that is not tracked, or whose record cannot be read. Of a copy without the original's entry."""
+    record = _read(folder)
+    if record is None or original(folder) is None:
+        return record
+    return replace(record, run_id=None, offset=0, last=None)
+
+
+def original(folder: Path) -> Path | None:
+    """The run of which the run in `folder` is a copy, by its record: it still has the same entry.
+
+    None for any other run, for one that was moved too.
+    """
+    record = _read(folder)
+    if record is None or record.folder is None or record.run_id is None or record.folder == str(folder.absolute()):
         return None
+    first = Path(record.folder)
+    there = _read(first)
+    if there is None or there.run_id != record.run_id or first.samefile(folder):
+        return None
+    return first
 
 
 def write(folder: Path, record: Record) -> None:
@@ -80,7 +96,14 @@ def write(folder: Path, record: Record) -> None:
 
     Raises OSError.
     """
-    write_json(folder / NAME, asdict(record), mode=0o600)
+    write_json(folder / NAME, asdict(replace(record, folder=str(folder.absolute()))), mode=0o600)
+
+
+def _read(folder: Path) -> Record | None:
+    try:
+        return Record(**json.loads(read_regular(folder / NAME)))
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def check_uri(uri: str) -> str:

@@ -79,11 +79,13 @@ class Delete(AboutRuns):
 
 def _delete(folder: Path, *, mlflow: bool) -> None:
     """The entry in MLflow first: without the folder nobody would know where it is."""
-    entry = None
+    also = ""
     if mlflow:
         from pipeline.tracking.forget import forget
+        from pipeline.tracking.record import original
 
-        entry = forget(folder)
+        first, entry = original(folder), forget(folder)
+        also = f", and its entry {entry} in MLflow" if entry else ""
+        also = f"; it was a copy of {first}, whose entry in MLflow stays" if first else also
     delete_folder(folder)
-    also = f", and its entry {entry} in MLflow" if entry else ""
     say(results(), f"deleted {folder.name}{also}")
