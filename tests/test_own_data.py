@@ -84,6 +84,43 @@ def test_one_file_of_arrays(tmp_path: Path) -> None:
     assert data.sha256 == again.sha256
 
 
+def test_bytes_of_0_and_1_are_not_divided_by_255(tmp_path: Path) -> None:
+    """They lie in [0, 1] already, images and rows. The data and their hash are the same."""
+    x, y = digits()
+    black_and_white = (x > 7).astype(np.uint8)
+    for images in (black_and_white, black_and_white.reshape(len(x), -1)):
+        np.savez(tmp_path / "one.npz", x=images, y=y)
+        data = Npz(file=str(tmp_path / "one.npz")).load(tmp_path, 0)
+        assert (sizes(data), data.scale, data.inputs(data.train.x).max()) == ((288, 32, 80), 1.0, 1.0)
+    np.savez(tmp_path / "parts.npz", x_train=black_and_white, y_train=y, x_test=2 * black_and_white, y_test=y)
+    assert Npz(file=str(tmp_path / "parts.npz")).load(tmp_path, 0).scale == 255  # one unit for all parts
+
+
+def test_integer_images_that_are_not_divided_are_noted(tmp_path: Path) -> None:
+    x, y = digits()
+    for dtype in ("int64", "uint16"):
+        np.savez(tmp_path / "one.npz", x=(15 * x).astype(dtype), y=y)
+        data = Npz(file=str(tmp_path / "one.npz")).load(tmp_path, 0)
+        said = f"images of {dtype} up to 240 enter as they are"
+        more = "save them as uint8, which is divided by 255, or divide them"
+        assert (data.scale, f"{said}: {more}" in data.notes) == (None, True)
+    for plain in ((x > 7).astype("int64"), (15 * x).astype("int64").reshape(len(x), -1), 15 * x.astype("float32")):
+        np.savez(tmp_path / "one.npz", x=plain, y=y)
+        notes = Npz(file=str(tmp_path / "one.npz")).load(tmp_path, 0).notes
+        assert not any("enter as they are" in note for note in notes)
+
+
+def test_white_in_a_file_is_255_whatever_the_images_hold(tmp_path: Path) -> None:
+    """As for stage=predict, which gets one image alone."""
+    for name, value in (("cat", 0), ("dog", 1)):
+        (tmp_path / name).mkdir()
+        for number in range(4):
+            Image.new("L", (8, 8), value).save(tmp_path / name / f"{number}.png")
+    data = ImageFolder(folder=str(tmp_path), size=(8, 8), validation=0.0, test=0.25).load(tmp_path, 0)
+    assert data.scale == 255
+    assert "no image has a pixel above 1 of 255: where 1 is white, save it as 255" in data.notes
+
+
 def test_a_file_of_images_with_their_channels_first(tmp_path: Path) -> None:
     x, y = digits()
     colours = np.concatenate([x, x // 2, x // 4], axis=-1)

@@ -15,7 +15,7 @@ from pydantic import Field, PositiveInt
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
-from pipeline.datasets.own import TASKS, TEST, VALIDATION, Shares, data_of, named_parts, say_left_out
+from pipeline.datasets.own import TASKS, TEST, VALIDATION, Shares, data_of, named_parts, of_files, say_left_out
 from pipeline.datasets.pixels import GREY, pixels
 from pipeline.errors import UserError, cut
 from pipeline.machine.regular_file import as_named
@@ -83,7 +83,8 @@ class HuggingFace(Dataset):
         }
         label = splits["train"].features[y_name]
         named = getattr(label, "names", ()) if self.targets == "classes" else ()  # of a ClassLabel
-        return data_of(parts, self.targets, named, Shares(self.validation, self.test), seed, shown)
+        data = data_of(parts, self.targets, named, Shares(self.validation, self.test), seed, shown)
+        return of_files(data) if _dtype(splits["train"].features[x_name]) is None else data
 
     def _splits(self, shown: str) -> dict[str, Any]:
         """The splits that the folder has, by our names; one without any is all to train on."""

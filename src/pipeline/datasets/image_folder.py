@@ -12,7 +12,7 @@ from pydantic import Field, PositiveInt
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
-from pipeline.datasets.own import NAMES, TEST, VALIDATION, Shares, classification, named_parts, say_left_out
+from pipeline.datasets.own import NAMES, TEST, VALIDATION, Shares, classification, named_parts, of_files, say_left_out
 from pipeline.datasets.pixels import SUFFIXES, pixels
 from pipeline.errors import UserError
 from pipeline.machine.regular_file import as_named
@@ -64,7 +64,7 @@ class ImageFolder(Dataset):
         self._say_left_out(found, shown)
         sizes: set[Size] = set()
         parts = {name: self._read(part, classes, shown, sizes) for name, part in found.items()}
-        data = classification(parts, classes, Shares(self.validation, self.test), seed, shown)
+        data = of_files(classification(parts, classes, Shares(self.validation, self.test), seed, shown))
         return replace(data, notes=(*data.notes, *self._resized(sizes)))
 
     def _folders(self) -> dict[str, Path]:

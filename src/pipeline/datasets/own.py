@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from pipeline.tasks.classification import Classification
 from pipeline.tasks.regression import Regression
 
 BYTE_IMAGES = 255.0
+IMAGES = 4  # dimensions: number, height, width, channels
+NEARLY_BLACK = "no image has a pixel above 1 of 255: where 1 is white, save it as 255"
 TASKS: Mapping[Targets, type[Task]] = {"classes": Classification, "numbers": Regression}
 # What people call the parts.
 NAMES = {"train": ("train",), "validation": ("validation", "val", "valid", "dev"), "test": ("test",)}
@@ -102,10 +104,29 @@ def _data(parts: Parts, task: Callable[[tuple[int, ...]], Task], shares: Shares,
     if "validation" not in splits:
         shown = f"{who}: dataset.validation={shares.validation}"
         splits["train"], splits["validation"] = held_out(splits["train"], shares.validation, seed, shown)
-    bytes_ = all(split.x.dtype == np.uint8 for split in splits.values())
     ordered = (splits["train"], splits["validation"], splits["test"])
-    scale, notes = BYTE_IMAGES if bytes_ else None, (*shares.notes(parts), *duplicates.notes(splits))
+    scale, undivided = _scale([split.x for split in ordered])
+    notes = (*shares.notes(parts), *undivided, *duplicates.notes(splits))
     return Data(*ordered, task(ordered[0].x.shape[1:]), hash_splits(*read), scale=scale, notes=notes)
+
+
+def _scale(parts: Sequence[np.ndarray]) -> tuple[float | None, tuple[str, ...]]:
+    """What x is divided by: bytes by 255, unless all of them are 0 or 1. A note where images are other integers."""
+    x = parts[0]
+    if x.dtype == np.uint8:
+        return (BYTE_IMAGES if any(part.max(initial=0) > 1 for part in parts) else 1.0), ()
+    if x.dtype.kind not in "iu" or x.ndim != IMAGES:
+        return None, ()
+    high = max(part.max(initial=0) for part in parts)
+    said = f"images of {x.dtype} up to {high} enter as they are"
+    return None, (f"{said}: save them as uint8, which is divided by 255, or divide them",) if high > 1 else ()
+
+
+def of_files(data: Data) -> Data:
+    """Data of images that were read from files, in which 255 is white: stage=predict sees one of them alone."""
+    if data.scale != 1:
+        return data
+    return replace(data, scale=BYTE_IMAGES, notes=(*data.notes, NEARLY_BLACK))
 
 
 def _check_shapes(targets: Mapping[str, np.ndarray], who: str) -> None:
