@@ -253,6 +253,26 @@ def test_a_run_without_the_run_that_it_began_from_is_evaluated_as_before(tmp_pat
     assert said in found.notes
 
 
+@pytest.mark.parametrize(("file", "key"), [("weights", "model.start"), ("adapters", "model.adapters.start")])
+def test_what_is_not_what_its_run_saved_starts_no_training(
+    base: Path, tuned: Path, tmp_path: Path, file: str, key: str
+) -> None:
+    """As for stage=evaluate. A copy of the file elsewhere is the user's own."""
+    copy = tmp_path / "runs" / tuned.name
+    shutil.copytree(tuned, copy)
+    path = copy / "artifacts" / "model" / f"{file}.npz"
+    found = weights.load(path)
+    name = next(iter(found))
+    weights.save(path, {**found, name: found[name] + 1})
+    words = [f"model.start={copy}"] if file == "weights" else [f"model.start={base}", f"model.adapters.start={copy}"]
+    said = refused(tmp_path, *TINY, *SHORT, *words)
+    differs = f"artifacts/model/{file}.npz now differs from what it saved (another sha256)"
+    assert said == f"{key}: run={tuned.name}: {differs}"
+    if file == "weights":
+        shutil.copyfile(path, tmp_path / "mine.npz")
+        done(tmp_path, *TINY, *SHORT, "model.start=mine.npz")
+
+
 @pytest.mark.wide
 def test_adapters_of_another_run_are_gone_on_with_or_refused(base: Path, tuned: Path) -> None:
     """With next to no learning rate they stay what they are; on the merged model they are of another base."""

@@ -242,6 +242,28 @@ def test_a_training_starts_from_a_run_and_frozen_layers_stay(mine: Path, start: 
 
 
 @pytest.mark.wide
+def test_classes_that_the_started_model_did_not_have_are_noted(tmp_path: Path) -> None:
+    """Unless the layers that are taken are named: then the last one may be a new one."""
+    x, y = np.random.default_rng(0).random((40, 3), np.float32), np.arange(40) % 2
+    for name, classes in (("pets", ["cat", "dog"]), ("insects", ["ant", "bee"])):
+        np.savez(tmp_path / f"{name}.npz", x=x + len(name), y=np.array(classes)[y])
+    words = ("dataset=npz", "model=mlp", "training.epochs=1", "training.batch_size=8", "tracking=none")
+    run = done(tmp_path, *words, "dataset.file=pets.npz")
+    said = (
+        "model.start: 2 of the 2 outputs were of other classes when that model was trained (output 0 was cat and is "
+        "ant); model.start_layers can leave the last layer out"
+    )
+    for file, more, noted in (
+        ("insects.npz", (), True),
+        ("insects.npz", ("model.start_layers=[1.*]",), False),
+        ("pets.npz", (), False),
+    ):
+        found = read_result(done(tmp_path, *words, f"model.start={run}", f"dataset.file={file}", *more))
+        assert found is not None
+        assert (said in found.notes) == noted, (file, more)
+
+
+@pytest.mark.wide
 def test_examples_that_a_saved_model_was_trained_on_are_no_test_of_it(tmp_path: Path) -> None:
     """Labels by chance: what was trained on them seemed to know 81 % of a larger test set, and 90 % of another
     validation, both of them its training examples."""

@@ -15,8 +15,9 @@ import numpy as np
 
 from pipeline.errors import UserError, cut
 from pipeline.models.patterns import matching
-from pipeline.runs import adapters
+from pipeline.runs import adapters, weights
 from pipeline.runs.adapters import Adapters
+from pipeline.runs.saved import check_start
 from pipeline.runs.weights import Weights
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def adapters_of(experiment: Experiment, base: Weights, dense: Sequence[str], bas
     ]  # in the order of the base, on every backend
     if wanted.start is not None:
         found = adapters.load(Path(wanted.start))
+        check_start("model.adapters.start", Path(wanted.start), weights.digest(found.arrays()))
         _check_base(found, base, dense, base_sha256)
     elif wanted.rank is not None:
         layers = _chosen(wanted.layers, dense, wanted.rank)

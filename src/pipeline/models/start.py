@@ -14,6 +14,7 @@ from pipeline.models.weights import Names, fit_to, initial, own_start
 from pipeline.runs import weights
 from pipeline.runs.fit import Start
 from pipeline.runs.records import read_config
+from pipeline.runs.saved import check_start
 from pipeline.runs.weights import SAFETENSORS, Weights, safetensors
 from pipeline.spec import choice
 
@@ -50,6 +51,8 @@ def start_of(
     found = Start(shared=tuple(name for name in made if name not in own), own=own)
     if wanted.start is not None:
         saved = _read(Path(wanted.start), names)
+        sha256 = weights.digest(saved)
+        check_start("model.start", Path(wanted.start), sha256)
         _check_context(experiment, saved, made)
         try:
             loaded = _loaded(wanted.start, saved, wanted.start_layers, made)
@@ -62,7 +65,7 @@ def start_of(
             own=tuple(name for name in found.own if name not in loaded),
             loaded=tuple(loaded),
             source=wanted.start,
-            source_sha256=weights.digest(saved),
+            source_sha256=sha256,
         )
     if wanted.adapters.active:
         adapters = adapters_of(experiment, values, dense_layers(), str(found.source_sha256))

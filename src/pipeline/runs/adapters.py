@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -60,9 +60,15 @@ class Adapters:
             merged[f"{layer}.kernel"] = (kernel + self.scale * (a @ b)).astype(trained[f"{layer}.kernel"].dtype)
         return merged, alone
 
-    def save(self, path: Path, values: Weights) -> None:
-        """Write trained values, and what these belong to, as a file that `load` reads."""
-        weights.save(path, {**values, BASE: np.array(self.base_sha256), ALPHA: np.array(self.alpha)})
+    def arrays(self) -> Weights:
+        """The values, and what these belong to, as a file keeps them."""
+        return {**self.values, BASE: np.array(self.base_sha256), ALPHA: np.array(self.alpha)}
+
+    def save(self, path: Path, values: Weights) -> str:
+        """Write trained values, and what these belong to, as a file that `load` reads. Returns its arrays' digest."""
+        kept = replace(self, values=values).arrays()
+        weights.save(path, kept)
+        return weights.digest(kept)
 
 
 def load(path: Path) -> Adapters:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import RunError, UserError, shown
+from pipeline.runs import adapters
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config
-from pipeline.runs.start import CARD, source_of
+from pipeline.runs.start import CARD, SAVED, source_of
 from pipeline.spec import Config, fields_of, named_object
 from pipeline.variables import filled, names_in
 
@@ -29,9 +30,11 @@ SINGLE = ("training.evaluation_batch_size", "training.metrics", "dataset.cache",
 
 SWAPPED = {
     "weights": "artifacts/model/weights.npz now differs from what it saved",
+    "adapters": "artifacts/model/adapters.npz now differs from what it saved",
     "card": "artifacts/model/card.json now differs from what it saved",
     "data": "the data now differ from those it was trained on",
 }
+STARTS = {SAVED: "weights", adapters.SAVED: "adapters"}  # a run's files from which another may start
 CODE_CHANGED = (
     "the code, or a file or variable that it reads, is not what trained it (another code_sha256): what the weights "
     "mean may have changed"
@@ -86,6 +89,18 @@ def check_hashes(folder: Path, found: Mapping[str, str]) -> tuple[str, ...]:
     has no hash, and one where the run's config.yaml or the code are no longer those that its receipt names: their
     hashes change with the package too, so they refuse nothing.
     """
+    kept, notes = read_json(folder / "receipt.json"), check_swapped(folder, found)
+    if not kept:
+        return notes
+    if kept.get("config_sha256") not in (None, _config_sha256(folder)):
+        return (*notes, f"run={folder.name}: config.yaml is not what its receipt names (another config_sha256)")
+    if kept.get("code_sha256") not in (None, code_now(folder)):
+        return (*notes, f"run={folder.name}: {_of_code(folder, kept['code_sha256'])}")
+    return notes
+
+
+def check_swapped(folder: Path, found: Mapping[str, str]) -> tuple[str, ...]:
+    """`check_hashes` without a look at the config and the code. Raises UserError."""
     kept, notes = read_json(folder / "receipt.json"), []
     if not kept:
         return (f"run={folder.name}: receipt.json is missing or damaged: not verified: {', '.join(found)}",)
@@ -95,11 +110,20 @@ def check_hashes(folder: Path, found: Mapping[str, str]) -> tuple[str, ...]:
             notes.append(f"run={folder.name}: its receipt has no {part}_sha256: not verified that these are its {what}")
         elif kept[f"{part}_sha256"] != sha256:
             raise UserError(f"run={folder.name}: {SWAPPED[part]} (another sha256)")
-    if kept.get("config_sha256") not in (None, _config_sha256(folder)):
-        notes.append(f"run={folder.name}: config.yaml is not what its receipt names (another config_sha256)")
-    elif kept.get("code_sha256") not in (None, code_now(folder)):
-        notes.append(f"run={folder.name}: {_of_code(folder, kept['code_sha256'])}")
     return tuple(notes)
+
+
+def check_start(key: str, path: Path, sha256: str) -> None:
+    """Refuse what a training would start from where it lies in a run's folder and is not what that run saved.
+
+    `sha256`: the digest of the arrays in the file. Raises UserError.
+    """
+    part = STARTS.get("/".join(path.parts[-3:]))
+    if part is not None:
+        try:
+            check_swapped(path.parents[2], {part: sha256})
+        except UserError as error:
+            raise UserError(f"{key}: {error}") from error
 
 
 def _of_code(folder: Path, then: str) -> str:

@@ -37,7 +37,14 @@ from pipeline.stages.data_checks import check_data
 from pipeline.stages.measuring import measure
 from pipeline.stages.rates import median_rate, rate_metrics, timings
 from pipeline.stages.shapes import said_of_layout
-from pipeline.stages.start import card_of, said_of_held_out, said_of_inputs, said_of_positions, said_of_settings
+from pipeline.stages.start import (
+    card_of,
+    said_of_classes,
+    said_of_held_out,
+    said_of_inputs,
+    said_of_positions,
+    said_of_settings,
+)
 from pipeline.tasks import Task
 
 if TYPE_CHECKING:
@@ -81,7 +88,7 @@ def train(
             f"optimizer={choice(experiment.optimizer)}: all trained weights get its {next(iter(updates))} update; the "
             "settings of its other update have no effect"
         )
-    fit = merged(fit, run)
+    fit = merged(fit, run, receipt)
     run.last_epoch = of_kept(fit, run.last_epoch, data.task)
     validated = data.task.validated(experiment.loss, values(run.last_epoch), data.validation.y)
     keep(experiment, resolved, run, receipt, fit, data)
@@ -157,7 +164,7 @@ def of_vocabulary(task: Task) -> dict[str, str]:
 
 
 def said_of_start(experiment: Experiment, data: Data, receipt: Mapping[str, Any]) -> tuple[str | None, ...]:
-    """Where a saved model whose weights this training starts from had other settings, inputs of another kind, or
+    """Where a saved model whose weights this training starts from had other settings, classes or inputs, or
     examples to train on that are held out here. Raises UserError where these are of the test set."""
     if experiment.starting.start is None:
         return ()
@@ -166,6 +173,7 @@ def said_of_start(experiment: Experiment, data: Data, receipt: Mapping[str, Any]
         said_of_held_out(start, receipt, experiment.config),
         said_of_settings(start, experiment.config["model"]),
         said_of_positions(start, experiment.config),
+        None if experiment.starting.start_layers else said_of_classes(card_of(start), data.task.card()),
         said_of_inputs(card_of(start), data.normalisation, experiment.inputs.normalise),
     )
 
@@ -219,13 +227,13 @@ def ended(experiment: Experiment, fit: Fit, what: str) -> RunError:
     return diverged(what, steps, fit.epochs[-1].number, experiment.precision.name)
 
 
-def merged(fit: Fit, run: Run) -> Fit:
+def merged(fit: Fit, run: Run, receipt: dict[str, Any]) -> Fit:
     """The fit of a model whose adapters are part of its weights; the adapters alone are saved beside them."""
     adapters = fit.start.adapters
     if adapters is None:
         return fit
     together, alone = adapters.split(fit.weights)
-    adapters.save(run.artifact("model/adapters.npz"), alone)
+    receipt["adapters_sha256"] = adapters.save(run.artifact("model/adapters.npz"), alone)
     return replace(fit, weights=together)
 
 

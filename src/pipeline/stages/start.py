@@ -75,6 +75,24 @@ def said_of_positions(start: Path, config: Mapping[str, Any]) -> str | None:
     )
 
 
+def said_of_classes(card: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """Where the saved model's outputs were of other classes, or of the same ones in another order.
+
+    `card`, `now`: the cards of that model and of this run's. Of another number of them its weights do not fit.
+    """
+    then, classes = card.get("classes"), now.get("classes")
+    if not isinstance(then, list) or not isinstance(classes, list) or len(then) != len(classes):
+        return None
+    differ = [number for number, (one, other) in enumerate(zip(then, classes, strict=True)) if one != other]
+    if not differ:
+        return None
+    first = f"output {differ[0]} was {then[differ[0]]} and is {classes[differ[0]]}"
+    return (
+        f"model.start: {len(differ):,} of the {len(then):,} outputs were of other classes when that model was trained "
+        f"({first}); model.start_layers can leave the last layer out"
+    )
+
+
 def said_of_held_out(start: Path, receipt: Mapping[str, Any], config: Mapping[str, Any]) -> str | None:
     """Where the saved model was trained on another division of the same data: it may have seen this validation.
 
