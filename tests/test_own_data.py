@@ -23,7 +23,7 @@ from pipeline.datasets.own import class_names
 from pipeline.errors import UserError
 from pipeline.machine.regular_file import as_named
 from pipeline.runs.result import metrics_of
-from pipeline.stages.predict import read_images
+from pipeline.stages.predict import model_card, read_images
 
 HERE = Path(__file__).parent
 KNOWN = {"PIPELINE_MODULES": "own_examples", "PYTHONPATH": str(HERE)}
@@ -467,6 +467,34 @@ def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     (tmp_path / "test").rename(tmp_path / "bus")
     data = ImageFolder(folder=str(tmp_path), validation=0.0, test=0.25).load(tmp_path, 0)
     assert (sizes(data), data.task.card()["classes"]) == ((6, 0, 2), ["bus", "train"])
+
+
+def test_a_model_of_four_channels_sees_the_transparency(tmp_path: Path) -> None:
+    """As it is stored, and no ground; stage.invert leaves it."""
+    stored = np.arange(8 * 8 * 4, dtype=np.uint8).reshape(8, 8, 4)
+    Image.fromarray(stored).save(tmp_path / "a.png")
+    Image.new("L", (8, 8), 51).save(tmp_path / "grey.png")
+    files = (str(tmp_path / "a.png"), str(tmp_path / "grey.png"))
+    _, (one, grey), _ = read_images(files, (8, 8, 4), invert=False)
+    assert np.array_equal(one, stored / 255)
+    assert np.array_equal(grey[0, 0], (0.2, 0.2, 0.2, 1))
+    _, (one, _), _ = read_images(files, (8, 8, 4), invert=True)
+    assert np.array_equal(one[..., :3], 1 - stored[..., :3] / 255)
+    assert np.array_equal(one[..., 3], stored[..., 3] / 255)
+
+
+@pytest.mark.parametrize("channels", [2, 5])
+def test_predict_refuses_a_model_of_channels_that_no_image_has(tmp_path: Path, channels: int) -> None:
+    folder = tmp_path / "artifacts" / "model"
+    folder.mkdir(parents=True)
+    card = {"task": "classification", "x": [8, 8, channels], "outputs": [2], "classes": ["a", "b"]}
+    (folder / "card.json").write_text(json.dumps(card))
+    with pytest.raises(UserError) as caught:
+        model_card(tmp_path)
+    assert str(caught.value) == (
+        f"run={tmp_path.name}: this model takes {channels} channels; stage=predict gives images of 1 (grey), "
+        "3 (colours) or 4 (colours and transparency)"
+    )
 
 
 def test_a_transparent_image_lies_on_a_ground(tmp_path: Path) -> None:

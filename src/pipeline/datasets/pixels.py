@@ -9,12 +9,14 @@ import numpy as np
 from pipeline.errors import UserError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")  # of files that are images
+WITH_TRANSPARENCY = 4  # channels
+MODES = {1: "L", 3: "RGB", WITH_TRANSPARENCY: "RGBA"}  # Pillow's, by channels
 GREY = ("1", "L")  # Pillow's modes of one channel of bytes
 
 
 def pixels(image: Any, size: tuple[int, int] | None, channels: int, who: str, ground: str = "black") -> np.ndarray:
     """A Pillow image as (height, width, channels) uint8, as it looks: turned as its camera says, and on a ground of
-    one colour where it is transparent.
+    one colour where it is transparent and its transparency is not a channel.
 
     Raises UserError for one of more than 8 bits a channel.
     """
@@ -26,9 +28,9 @@ def pixels(image: Any, size: tuple[int, int] | None, channels: int, who: str, gr
             "save it with 8, or its numbers as arrays (dataset=npz)"
         )
     ImageOps.exif_transpose(image, in_place=True)
-    if image.has_transparency_data:  # below which any colour may stand
+    if channels != WITH_TRANSPARENCY and image.has_transparency_data:  # below which any colour may stand
         image = Image.alpha_composite(Image.new("RGBA", image.size, ground), image.convert("RGBA"))
-    made = image.convert("L" if channels == 1 else "RGB")
+    made = image.convert(MODES[channels])
     height, width = size or (made.height, made.width)
     resized = made if made.size == (width, height) else made.resize((width, height))
     return np.asarray(resized).reshape(height, width, channels)

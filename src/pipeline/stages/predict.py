@@ -16,7 +16,7 @@ from pipeline.contracts.physics import Problem
 from pipeline.datasets import number_files
 from pipeline.datasets.idx import read_idx
 from pipeline.datasets.normalisation import Normalisation, normalised
-from pipeline.datasets.pixels import SUFFIXES, pixels
+from pipeline.datasets.pixels import MODES, SUFFIXES, WITH_TRANSPARENCY, pixels
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
@@ -178,6 +178,11 @@ def model_card(source: Path) -> dict[str, Any]:
         raise UserError(
             f"run={source.name}: its task is {card['task']} of shape {card['x']}{images}{also.get(card['task'], '')}"
         )
+    if card["x"][2] not in MODES:
+        raise UserError(
+            f"run={source.name}: this model takes {card['x'][2]} channels; stage=predict gives images of 1 (grey), "
+            "3 (colours) or 4 (colours and transparency)"
+        )
     return card
 
 
@@ -224,7 +229,10 @@ def read_images(
         name = path.name if called.count(path.name) == 1 else text
         names += [name] if len(images) == 1 else [f"{name}[{number}]" for number in range(len(images))]
     together = np.concatenate(found)
-    return names, 1 - together if invert else together, notes
+    if invert:
+        colours = slice(WITH_TRANSPARENCY - 1 if shape[2] == WITH_TRANSPARENCY else None)
+        together[..., colours] = 1 - together[..., colours]
+    return names, together, notes
 
 
 def _image(path: Path, shape: tuple[int, int, int], ground: str, notes: list[str]) -> np.ndarray:
