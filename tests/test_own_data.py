@@ -18,11 +18,15 @@ from pipeline.datasets.check import check_data
 from pipeline.datasets.examples import Examples
 from pipeline.datasets.huggingface import HuggingFace
 from pipeline.datasets.image_folder import ImageFolder
+from pipeline.datasets.loading import check_saved
 from pipeline.datasets.npz import Npz
 from pipeline.datasets.own import class_names
 from pipeline.errors import UserError
 from pipeline.machine.regular_file import as_named
+from pipeline.runs.json_files import write_json
 from pipeline.runs.result import metrics_of
+from pipeline.runs.saved import card_sha256
+from pipeline.runs.weights import digest
 from pipeline.stages.predict import model_card, read_images
 
 HERE = Path(__file__).parent
@@ -467,6 +471,31 @@ def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     (tmp_path / "test").rename(tmp_path / "bus")
     data = ImageFolder(folder=str(tmp_path), validation=0.0, test=0.25).load(tmp_path, 0)
     assert (sizes(data), data.task.card()["classes"]) == ((6, 0, 2), ["bus", "train"])
+
+
+def test_classes_of_other_names_are_not_those_that_were_trained(tmp_path: Path) -> None:
+    """The data's hash is of numbers alone: stage=evaluate spoke of classes that the model does not know."""
+    x, y = digits()
+    np.savez(tmp_path / "a.npz", x=x, y=np.array(["cat", "dog"])[y % 2])
+    np.savez(tmp_path / "b.npz", x=x, y=np.array(["ant", "dog"])[y % 2])
+    trained, renamed = (Npz(file=str(tmp_path / f"{name}.npz")).load(tmp_path, 0) for name in "ab")
+    assert trained.sha256 == renamed.sha256
+    run = tmp_path / "run"
+    (run / "artifacts" / "model").mkdir(parents=True)
+    card = run / "artifacts" / "model" / "card.json"
+    card.write_text(json.dumps(trained.task.card()))
+    kept = {"weights": digest({}), "data": trained.sha256, "card": card_sha256(trained.task.card())}
+    write_json(run / "receipt.json", {f"{part}_sha256": sha256 for part, sha256 in kept.items()})
+    assert check_saved(run, {}, trained) == ()
+    with pytest.raises(UserError) as caught:
+        check_saved(run, {}, renamed)
+    assert str(caught.value) == (
+        "run=run: the data's classes are now ['ant', 'dog'], and were ['cat', 'dog'] when it was trained; give them "
+        "back their names"
+    )
+    card.write_text(json.dumps(renamed.task.card()))
+    with pytest.raises(UserError, match=r"card\.json now differs from what it saved"):
+        check_saved(run, {}, trained)
 
 
 def test_a_model_of_four_channels_sees_the_transparency(tmp_path: Path) -> None:

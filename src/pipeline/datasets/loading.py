@@ -11,7 +11,7 @@ from pipeline.datasets import Data
 from pipeline.datasets.check import check_data
 from pipeline.datasets.fetch import cache_root
 from pipeline.datasets.normalisation import Normalisation
-from pipeline.errors import Readable, UserError, raised
+from pipeline.errors import Readable, UserError, cut, raised, shown
 from pipeline.runs.saved import card_sha256, check_hashes, saved_card
 from pipeline.runs.weights import digest
 from pipeline.spec import choice
@@ -63,13 +63,16 @@ def saved_normalisation(source: Path) -> Normalisation | None:
 def check_saved(source: Path, saved: Weights, data: Data) -> tuple[str, ...]:
     """`check_hashes` of weights and data, and of the card where it says by what inputs are normalised.
 
-    Raises UserError, too, where a dataset now normalises its examples otherwise than it did when it trained the model.
+    Raises UserError, too, where a dataset now normalises its examples otherwise than it did when it trained the model,
+    and where its classes have other names.
     """
-    found = {"weights": digest(saved), "data": data.sha256}
-    if data.normalisation is not None:
+    found, renamed = {"weights": digest(saved), "data": data.sha256}, _other_classes(source, data)
+    if data.normalisation is not None or renamed:
         found["card"] = card_sha256(saved_card(source))
     _check_vocabulary(source, data)
     notes = check_hashes(source, found)
+    if renamed:
+        raise UserError(f"run={source.name}: {renamed}; give them back their names")
     then, now = saved_normalisation(source), data.normalisation
     if then != (now and Normalisation.of_card({"normalisation": now.plain()})):
         raise UserError(
@@ -77,6 +80,15 @@ def check_saved(source: Path, saved: Weights, data: Data) -> tuple[str, ...]:
             f"{_shown(now)}; give it back what it had, or train again"
         )
     return notes
+
+
+def _other_classes(source: Path, data: Data) -> str | None:
+    """How the names of the data's classes differ from those on the card: the hash of the data is of numbers alone."""
+    now = data.task.card().get("classes")
+    then = saved_card(source).get("classes", now)
+    if then == now:
+        return None
+    return f"the data's classes are now {cut(shown(now), 300)}, and were {cut(shown(then), 300)} when it was trained"
 
 
 def _shown(by: Normalisation | None) -> str:
