@@ -17,6 +17,7 @@ import pytest
 import yaml
 from command import done, pipeline, refused, runs, status, without_place
 from in_backend import experiment
+from PIL import Image
 from sklearn import metrics as reference
 
 from pipeline.contracts import Loss
@@ -268,6 +269,37 @@ def test_a_loss_is_tried_on_random_outputs(how: str) -> None:
         with pytest.raises(UserError) as caught:
             try_loss(tried, data, function)
     assert said in str(caught.value) and str(caught.value).startswith("loss=own with dataset=digits: ")
+
+
+def test_a_softmax_of_margins_is_not_called_probabilities(tmp_path: Path) -> None:
+    """By a note, in a training, in stage=evaluate and in stage=predict."""
+    said = "of a softmax of the outputs, and loss=hinge trains margins, not probabilities"
+    run = done(tmp_path, *WORDS, "loss=hinge", "model=linear", "training.metrics=[brier,macro_f1,calibration_error]")
+    again = done(tmp_path, "stage=evaluate", f"run={run.name}", "tracking=none")
+    for one in (run, again):
+        assert f"test/brier, test/calibration_error: {said}" in notes_of(one)
+    Image.new("L", (8, 8)).save(tmp_path / "a.png")
+    predict = ("stage=predict", f"run={run.name}", "tracking=none")
+    assert f"probabilities.csv: {said}" in notes_of(done(tmp_path, *predict, "stage.images=[a.png]"))
+
+
+@pytest.mark.wide
+def test_a_softmax_of_margins_of_rows_is_not_called_probabilities(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "rows.npz", x=rng.normal(size=(60, 4)).astype(np.float32), y=np.arange(60) % 3)
+    words = ("dataset=npz", "dataset.file=rows.npz", "model=linear", "training.steps=2", "training.batch_size=8")
+    run = done(tmp_path, *words, "loss=hinge", "tracking=none")
+    assert not any("softmax" in note for note in notes_of(run))
+    np.save(tmp_path / "new.npy", rng.normal(size=(2, 4)))
+    made = done(tmp_path, "stage=predict", f"run={run.name}", "stage.rows=new.npy", "tracking=none")
+    said = "predictions.csv: of a softmax of the outputs, and loss=hinge trains margins, not probabilities"
+    assert said in notes_of(made)
+
+
+def notes_of(run: Path) -> tuple[str, ...]:
+    result = read_result(run)
+    assert result is not None
+    return result.notes
 
 
 def test_what_judges_and_metrics_get_cannot_be_written_to() -> None:

@@ -151,11 +151,13 @@ class Loss(Part):
     padding. The others add nothing to the sum, and the mean is still over all of them.
     `takes`: what its targets have to be (`Task.targets`); None: anything.
     `nats`: it is the cross-entropy of classes and nothing else, so that bits can be made of it.
+    `margins`: it trains margins between classes, of which a softmax makes no probabilities.
     """
 
     one_of: ClassVar[tuple[str, ...]] = ("torch", "keras")
     masks: ClassVar[bool] = False
     takes: ClassVar[Targets | None] = None
+    margins: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 
@@ -189,12 +191,14 @@ class Metric(Part):
     `direction`: which value is better. `unit`: of the value; empty where it has none. `name`: what it is called behind
     `test/` (None: as its class), and `renamed_by` what gives it another name. `takes`: what its targets have to be
     (`Task.targets`); None: anything. `asks_the_data`: only they can tell whether `check` passes.
+    `of_probabilities`: it takes a softmax of the outputs.
     """
 
     unit: ClassVar[str] = ""
     renamed_by: ClassVar[str] = "a field `name` of the class"
     takes: ClassVar[Targets | None] = None
     asks_the_data: ClassVar[bool] = False
+    of_probabilities: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 

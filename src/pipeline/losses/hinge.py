@@ -18,6 +18,7 @@ class Hinge(Loss):
     """max(0, margin + highest wrong logit - true logit), averaged over the batch."""
 
     takes: ClassVar[Targets | None] = "classes"
+    margins: ClassVar[bool] = True
 
     margin: Annotated[float, Field(gt=0)] = 1.0
 

@@ -15,6 +15,7 @@ class Brier(MeanOverExamples):
 
     direction = "min"
     takes = "classes"
+    of_probabilities = True
 
     def mean(self, logits: np.ndarray, labels: np.ndarray) -> float:
         return classification.brier(logits, labels)

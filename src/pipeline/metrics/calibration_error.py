@@ -18,6 +18,7 @@ class CalibrationError(Metric):
 
     direction = "min"
     takes = "classes"
+    of_probabilities = True
 
     bins: PositiveInt = 15
 

@@ -15,6 +15,7 @@ class CrossEntropy(MeanOverExamples):
 
     direction = "min"
     takes = "classes"
+    of_probabilities = True
     unit = "nats"
 
     def mean(self, logits: np.ndarray, labels: np.ndarray) -> float:

@@ -33,6 +33,7 @@ class Torchmetrics(Metric):
     """
 
     packages: ClassVar[tuple[str, ...]] = ("torchmetrics", "torch")
+    of_probabilities: ClassVar[bool] = True
     renamed_by: ClassVar[str] = "`called` in its node"
 
     metric: str

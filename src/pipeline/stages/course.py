@@ -34,7 +34,7 @@ from pipeline.stages import training_table
 from pipeline.stages.beside import beside, joined
 from pipeline.stages.contamination import said_of_contamination
 from pipeline.stages.data_checks import check_data
-from pipeline.stages.measuring import measure
+from pipeline.stages.measuring import measure, said_of_metrics
 from pipeline.stages.rates import median_rate, rate_metrics, timings
 from pipeline.stages.shapes import said_of_layout
 from pipeline.stages.start import (
@@ -108,7 +108,7 @@ def train(
     return Result(
         metrics=(*rate_metrics(run, fit.epochs, data.task.unit), *measured.kept, *validated, *scaled),
         table=tuple(training_table.rows(experiment, resolved, fit, measured, receipt, data.task.unit)),
-        notes=(*data.task.notes(data.train.y, data.test.y), *together.notes),
+        notes=(*data.task.notes(data.train.y, data.test.y), *said_of_metrics(experiment), *together.notes),
         details=measured.details.tables,
         failed=measured.fault or together.failed,
     )

@@ -22,7 +22,7 @@ from pipeline.runs.result import Result, metrics_of
 from pipeline.runs.run import Run
 from pipeline.runs.saved import check_outputs, saved_weights
 from pipeline.spec import spec
-from pipeline.stages.measuring import Measured, asks_the_data, measure, try_metrics
+from pipeline.stages.measuring import Measured, asks_the_data, measure, said_of_metrics, try_metrics
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -64,7 +64,7 @@ class Evaluate(Stage):
         return Result(
             metrics=found.kept,
             table=tuple(_rows(source, found, resolved, _changed(source, experiment.training.metrics))),
-            notes=(*notes, *data.notes, *data.task.notes(data.train.y, data.test.y)),
+            notes=(*notes, *said_of_metrics(experiment), *data.notes, *data.task.notes(data.train.y, data.test.y)),
             details=found.details.tables,
             failed=found.fault,
         )

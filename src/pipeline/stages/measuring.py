@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline.contracts import Loss
 from pipeline.contracts import Metric as MetricSpec
 from pipeline.datasets import Data, Split
 from pipeline.errors import UserError
-from pipeline.experiment.metrics import is_judges
+from pipeline.experiment.metrics import is_judges, name_of
 from pipeline.machine.capability import Resolved
 from pipeline.metrics.total import Total
 from pipeline.raised import in_words
@@ -174,6 +175,20 @@ def read_only(array: np.ndarray) -> np.ndarray:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def said_of_margins(loss: Loss, what: Sequence[str]) -> tuple[str, ...]:
+    """A note on `what` is made of probabilities, where the loss trains none."""
+    if not (loss.margins and what):
+        return ()
+    said = f"of a softmax of the outputs, and loss={choice(loss)} trains margins, not probabilities"
+    return (f"{', '.join(what)}: {said}",)
+
+
+def said_of_metrics(experiment: Experiment) -> tuple[str, ...]:
+    """`said_of_margins` of the metrics that were asked for."""
+    metrics = (metric for metric in experiment.training.metrics if metric.of_probabilities)
+    return said_of_margins(experiment.loss, [f"test/{name_of(metric)}" for metric in metrics])
 
 
 def input_dtype(resolved: Resolved) -> str:

@@ -30,7 +30,7 @@ from pipeline.runs.run import Run
 from pipeline.runs.saved import card_sha256, check_hashes, check_outputs, saved_card, saved_weights
 from pipeline.spec import group_of, spec
 from pipeline.stages import predict_rows
-from pipeline.stages.measuring import input_dtype
+from pipeline.stages.measuring import input_dtype, said_of_margins
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -155,7 +155,8 @@ class Predict(Stage):
         if len(names) > SHOWN:
             rows.append((f"and {len(names) - SHOWN} more", "in probabilities.csv"))
         rows += [("probabilities", str(path)), ("sheet", str(sheet))]
-        return Result(metrics=(count("images", len(names)),), table=tuple(rows), notes=(*notes, *hash_notes))
+        notes += [*hash_notes, *said_of_margins(experiment.loss, [path.name])]
+        return Result(metrics=(count("images", len(names)),), table=tuple(rows), notes=tuple(notes))
 
 
 def _sha256(images: np.ndarray) -> str:

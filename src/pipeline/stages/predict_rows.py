@@ -20,7 +20,7 @@ from pipeline.runs import receipt, weights
 from pipeline.runs.result import Result, count
 from pipeline.runs.run import Run
 from pipeline.runs.saved import card_sha256, check_hashes, check_outputs, saved_card, saved_weights
-from pipeline.stages.measuring import input_dtype
+from pipeline.stages.measuring import input_dtype, said_of_margins
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -80,6 +80,7 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     shown = [(f"row {number}", _short(names, one)) for number, one in enumerate(given[:SHOWN], start=1)]
     if len(given) > SHOWN:
         shown.append((f"and {len(given) - SHOWN:,} more", "in predictions.csv"))
+    notes += said_of_margins(experiment.loss, [path.name])
     return Result(metrics=(count("rows", len(rows)),), table=(*shown, ("predictions", str(path))), notes=notes)
 
 
