@@ -137,22 +137,26 @@ def test_a_point_that_has_run_is_not_run_again(tmp_path: Path) -> None:
             ("optimizer.learning_rate=interval(0.1,1600)",),
             "optimizer.learning_rate=1600.0: should be less than or equal",
         ),
+        (("optimizer=adam,foo",), "optimizer=foo: no such choice"),
+        (("optimizer.learning_rate=0.1,2000",), "optimizer.learning_rate=2000: should be less than or equal to 1000"),
     ],
 )
 def test_a_space_whose_trials_cannot_be_ranked_or_run_is_refused(
     tmp_path: Path, words: tuple[str, ...], said: str
 ) -> None:
-    """Seeds, losses and validation examples had a best one, and an end that cannot run showed after hours."""
+    """Seeds, losses and validation examples had a best one, and an end, or a choice, that cannot run showed after
+    hours."""
     assert said in refused(tmp_path, *OPTUNA, *words)
+    assert not list(tmp_path.rglob("*.optuna"))
 
 
 @pytest.mark.wide
 def test_a_point_at_which_nothing_can_run_loses_no_other(tmp_path: Path) -> None:
-    """It ended the search: what ran was killed, and nothing was kept of what had run."""
-    words = ("optimizer.learning_rate=0.1,2000", "hydra.sweeper.trials=2", "training.epochs=1")
+    """It ended the search: what ran was killed, and nothing was kept of what had run. Each value is right by itself."""
+    words = ("optimizer=sgd,adam", "optimizer.momentum=0.9,0.9", "hydra.sweeper.trials=2", "training.epochs=1")
     result = pipeline(tmp_path, *OPTUNA, *words)
     assert result.returncode == 1, result.stderr
-    assert "optimizer.learning_rate=2000: should be less than or equal to 1000" in result.stderr
+    assert "optimizer.momentum: no such key" in result.stderr
     assert "1 done · 1 failed · 0 skipped · 0 running · 0 waiting" in result.stderr
     assert sorted(trial.state.name for trial in study(tmp_path)) == ["COMPLETE", "FAIL"]
     assert json.loads((session(tmp_path) / "result.json").read_text())["scalars"].keys() == {"best/validation/accuracy"}

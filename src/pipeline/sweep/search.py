@@ -178,15 +178,22 @@ class Cells:
                     raise UserError(impossible)
 
     def of_choices(self, space: Space) -> dict[str, Cell]:
-        """The first cell, and one for each further choice with another config or code."""
+        """The first cell, and one for each further choice with another config or code.
+
+        Raises UserError for a choice that is a mistake both beside the first choices of the other keys and without
+        them. One that is a mistake beside them alone may be right beside others: its trials will say.
+        """
         start = _start(space)
         found = {"first": self.first(space)}
         for key, distribution in space.items():
-            for value in (one for one in getattr(distribution, "choices", ())[1:] if _brings_more(key, one)):
-                with contextlib.suppress(UserError):  # which the first trial with it will say
+            for value in getattr(distribution, "choices", ())[1:]:
+                try:
                     cell, impossible = self.at({**start, key: value}, 0)
-                    if not impossible:
-                        found[f"{key}={value}"] = cell
+                except UserError:
+                    self.at({key: value}, 0)
+                    continue
+                if not impossible and _brings_more(key, value):
+                    found[f"{key}={value}"] = cell
         return found
 
 
@@ -204,6 +211,7 @@ def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: 
     search = search.decided(first)
     check_comparable(space, search)
     cells.check_ends(space)
+    choices = cells.of_choices(space)
     epochs = epochs_of(first, search)
     if search.pruner != "none":
         check_every_epoch(search.metrics[0], search.pruner, first)
@@ -211,7 +219,7 @@ def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: 
     folder.mkdir(parents=True, exist_ok=True)
     history = History(folder)
     texts = {key: as_text(distribution) for key, distribution in space.items()}
-    asked = Asked(search.metrics, search.directions, texts, cells.of_choices(space))
+    asked = Asked(search.metrics, search.directions, texts, choices)
     name, lock, notes = claim(folder, search, asked, history)
     console = messages()
     for note in notes:
