@@ -68,10 +68,12 @@ def test_counts_that_are_not_there_give_no_share(
 
 @pytest.mark.wide
 @pytest.mark.timeout(200)
-def test_a_trainings_rate_says_it(tmp_path: Path) -> None:
-    apart = APART.replace("+ 4", "+ 15")
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_trainings_rate_says_it(processes: int, tmp_path: Path) -> None:
+    """Also of several processes, which the run has started."""
+    apart = APART.replace("+ 4", f"+ {15 * processes}")
     subprocess.run([sys.executable, "-c", apart], check=True)
-    words = ("dataset=digits", "training.epochs=60", "tracking=none")
+    words = ("dataset=digits", "training.epochs=60", "tracking=none", f"device.processes={processes}")
     done = subprocess.run(
         [sys.executable, "-m", "pipeline", *words], cwd=tmp_path, capture_output=True, text=True, check=True
     )

@@ -21,6 +21,7 @@ from pipeline.errors import RunError, UserError
 from pipeline.experiment.effects import of_length
 from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
+from pipeline.machine.launched import launched
 from pipeline.machine.others import Others
 from pipeline.models.weights import STATISTICS, kind_of
 from pipeline.runs import receipt as receipts
@@ -80,7 +81,8 @@ def train(
     run.check_seen = partial(check_first_step, experiment, resolved, run, receipt)
     others = Others()
     fit: Fit = backend.fit(experiment, data, resolved, run)
-    of_others = None if experiment.device.processes > 1 else others.share()  # a launcher's are none of our children
+    # A launcher's processes are none of our children: what they do would count as what others do.
+    of_others = None if launched(experiment.device.processes) else others.share()
     check_weights(experiment, fit)
     receipt |= of_updates(experiment, fit, data.task)
     if len(updates := receipt.get("updates", {})) == 1:
