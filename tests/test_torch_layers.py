@@ -11,6 +11,7 @@ import pytest
 
 SCRIPT = """
 import json
+import warnings
 import torch
 from torch import nn
 from pipeline.models import Shapes
@@ -113,6 +114,15 @@ with torch.profiler.profile(record_shapes=True) as seen:
 found["kinds"] = {e.name: kind_of(e) for e in seen.events() if "rnn_layer" in e.name}
 with torch.no_grad():
     found["compiled"] = float((torch.compile(layer, backend="eager")(large) - layer(large)).norm())
+
+class Several(nn.ModuleList):
+    def forward(self, x):
+        return tuple(torch_quick.at_once(self, x))
+with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter("always")
+    for one, shape in ((layer, (256, 512)), (Several([layer, layer]), (256, 512)), (Conv2d(3, 4, 3), (2, 3, 8, 8))):
+        torch.jit.trace(one, torch.zeros(shape), check_trace=False)
+found["warned"] = [str(one.message) for one in warned if issubclass(one.category, torch.jit.TracerWarning)]
 
 with torch.profiler.profile(record_shapes=True) as seen:
     layer(large).sum().backward()
@@ -315,6 +325,11 @@ def test_a_convolution_under_autocast_is_in_bfloat16(found: dict[str, Any]) -> N
 
 def test_a_compiler_is_left_to_do_its_own(found: dict[str, Any]) -> None:
     assert 0 < found["compiled"] < 1e-3  # MKL, not oneDNN: other roundings of 65,536 numbers
+
+
+def test_a_trace_of_the_graph_warns_of_nothing(found: dict[str, Any]) -> None:
+    """TensorBoard's graph is one: whoever profiled saw torch warn of our choice by a size."""
+    assert found["warned"] == []
 
 
 def test_onednns_products_have_their_sizes(found: dict[str, Any]) -> None:

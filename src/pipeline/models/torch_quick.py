@@ -29,9 +29,14 @@ def onednn_is_quicker() -> bool:
 
 
 def plain_float32_on_cpu(x: torch.Tensor) -> bool:
-    """Whether the layer computes in float32 on a CPU, and nobody is about to rewrite it (autocast, a compiler)."""
-    rewritten = torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()
+    """Whether the layer computes in float32 on a CPU, and nobody rewrites it (autocast, a compiler, a trace)."""
+    rewritten = torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling() or traced()
     return x.device.type == "cpu" and x.dtype == torch.float32 and not rewritten
+
+
+def traced() -> bool:
+    """Whether torch traces the model to show its graph: it would warn of each choice that is made by a size."""
+    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined]
 
 
 class Conv2d(nn.Conv2d):
@@ -66,7 +71,7 @@ def at_once(layers: Sequence[nn.Linear], x: torch.Tensor) -> Sequence[torch.Tens
     large = x.numel() * sum(layer.out_features for layer in layers) >= LARGE
     alike = len({layer.weight.dtype for layer in layers}) == 1 and len({layer.bias is None for layer in layers}) == 1
     hooked = any(layer._forward_hooks or layer._forward_pre_hooks for layer in layers)
-    if hooked or not (large and alike):
+    if hooked or traced() or not (large and alike):
         return [layer(x) for layer in layers]
     weight = torch.cat([layer.weight for layer in layers])
     bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
