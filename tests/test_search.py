@@ -231,12 +231,31 @@ def test_pruning_has_saved_what_it_cut_short_in_this_command() -> None:
     assert said == "pruning: 0 of 1 trials cut short; 2 epochs trained, 0 saved (0%)"
 
 
+def test_the_figure_has_whole_numbers_of_trials_and_says_how_many_it_leaves_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.figure import Figure
+    from optuna.trial import TrialState, create_trial
+
+    drawn: list[Any] = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, _: drawn.append(self))
+    search, found = Search(metric="loss", direction="minimize"), a_study(tmp_path, {"a": (3.0, None), "b": (2.0, None)})
+    search_report.draw(tmp_path / "trials.png", found, search)
+    found.add_trial(create_trial(state=TrialState.PRUNED, intermediate_values={1: 4.0}))
+    search_report.draw(tmp_path / "trials.png", found, search)
+    before, after = (figure.axes[0] for figure in drawn)
+    assert list(after.lines[0].get_xdata()) == [1, 2]
+    assert all(tick == int(tick) for tick in after.get_xticks())
+    assert before.get_title() == found.study_name
+    assert after.get_title() == f"{found.study_name}: 2 finished trials; not drawn: 1 cut short"
+
+
 def test_runs_that_are_gone_and_trials_of_other_examples_are_noted(tmp_path: Path) -> None:
     search = Search(metric="validation/loss", direction="minimize")
     alike = {"held_out": {"validation": "a", "test": "t"}}
     found = a_study(tmp_path, {"a": (1.0, alike), "b": (2.0, alike), "c": (3.0, None)})
     assert search_report.notes(found, search, tmp_path) == [
-        "trial 2: the run was deleted, and the study alone has its value"
+        "trial 3: the run was deleted, and the study alone has its value"
     ]
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "receipt.json").write_text(json.dumps({"held_out": {"validation": "b", "test": "t"}}))
@@ -340,14 +359,14 @@ def test_every_key_of_every_trial_has_a_column() -> None:
     made = create_study(direction="maximize")
     for value, key in ((0.5, "one"), (0.25, "++two")):
         made.tell(made.ask({key: IntDistribution(1, 1)}), value)
-    written = io.StringIO()
+    written = io.StringIO()  # numbered from 1 on, as in trials.csv and in the ledger
     search_report.show(
         Console(file=written, width=80), made, Search(metric="validation/accuracy", direction="maximize")
     )
     assert [line.split() for line in written.getvalue().splitlines()[1:]] == [
         ["trial", "validation/accuracy", "one", "two"],
-        ["0", "0.5000", "1"],
-        ["1", "0.2500", "1"],
+        ["1", "0.5000", "1"],
+        ["2", "0.2500", "1"],
     ]
 
 

@@ -507,6 +507,17 @@ def test_a_cell_that_was_stopped_is_killed_and_has_not_failed(tmp_path: Path) ->
     assert ledger.counts().plain.startswith("1 done · 0 failed · 1 killed · 0 skipped · 0 running · 1 waiting")
 
 
+def test_a_line_of_a_search_names_its_trial(tmp_path: Path) -> None:
+    """The first to end, in [1/3], need not be the first trial."""
+    written = io.StringIO()
+    ledger = Ledger(Console(file=written), tmp_path, [], 3)
+    for sought in ("loss", None):
+        cell = Cell(1, {"seed": "4"}, {}, [], None, None, sought=sought)
+        ledger.ended(Outcome(cell, "FAILED", "no", 1.0, None))
+    search, grid = written.getvalue().splitlines()
+    assert search.startswith("[1/3] failed  trial 2  seed=4  no") and grid.startswith("[2/3] failed  seed=4  no")
+
+
 def test_a_drawn_number_is_short_in_messages_and_what_a_user_writes_stays() -> None:
     swept = {"optimizer.learning_rate": "0.00018255254802399022", "model.dropout": "0.125", "model.units": "[64]"}
     assert label_of(swept) == "optimizer.learning_rate=0.0001826 model.dropout=0.125 model.units=[64]"

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.ticker import MaxNLocator
+
 from pipeline.report.canvas import COLOURS, canvas, plain
 
 MARKS = "osD^vP"
@@ -69,6 +71,7 @@ def history(
     axes.plot(numbers, values, "o", ms=4, color=COLOURS[0], label="a trial")
     axes.step(numbers, best, where="post", color=COLOURS[1], label="the best so far")
     axes.set_xlabel("trial")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set_ylabel(axis)
     axes.set_title(title, fontsize=10)
     plain(axes)

@@ -58,7 +58,7 @@ class Ledger:
         self.outcomes.append(outcome)
         progress = f"[{len(self.outcomes)}/{self.total}]" if self.total is not None else f"[{len(self.outcomes)}]"
         text = Text.assemble(
-            (f"{progress} ", "dim"), (f"{word_of(outcome):<8}", colour_of(outcome)), outcome.cell.label
+            (f"{progress} ", "dim"), (f"{word_of(outcome):<8}", colour_of(outcome)), named(outcome.cell)
         )
         text.append(f"  {outcome_text(outcome)}")
         text.append(f"  {seconds(outcome.seconds)}", "dim")
@@ -95,8 +95,13 @@ class Ledger:
         return Text(" · ".join(parts) + "   " + text, style="bold", no_wrap=True, overflow="ellipsis")
 
     def _row(self, cell: Cell, since: float) -> Text:
-        text = f"  running  {cell.label}  {time.monotonic() - since:.0f} s"
+        text = f"  running  {named(cell)}  {time.monotonic() - since:.0f} s"
         return Text(text, style="cyan", no_wrap=True, overflow="ellipsis")
+
+
+def named(cell: Cell) -> str:
+    """A cell by its label; of a search also by the number of its trial, as trials need not end in their order."""
+    return cell.label if cell.sought is None else f"trial {cell.number + 1}  {cell.label}"
 
 
 def word_of(outcome: Outcome) -> str:

@@ -78,7 +78,8 @@ class Trials(Source):
                 cell, run = self._cell(trial)
             except UserError as error:  # a point at which nothing can run: what runs meanwhile is not lost for it
                 self._failed(trial)
-                cell = Cell(trial.number, varied_by(as_overrides(trial.params)), {}, [], None, None)
+                swept, sought = varied_by(as_overrides(trial.params)), self.search.metrics[0]
+                cell = Cell(trial.number, swept, {}, [], None, None, sought=sought)
                 self.reused.append(Outcome(cell, "FAILED", str(error), 0.0, None))
                 continue
             if run is None:

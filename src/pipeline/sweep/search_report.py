@@ -42,14 +42,14 @@ def best_trials(study: Study, search: Search, most: int = 10) -> tuple[Table, ..
     rows = []
     for trial in shown:
         values = [figure(value) for value in trial.values or ()]
-        rows.append((str(trial.number), *values, *(_short(trial.params.get(key, "")) for key in keys)))
+        rows.append((str(counted(trial.number)), *values, *(_short(trial.params.get(key, "")) for key in keys)))
     return (Table(title, ("trial", *search.metrics, *(key.lstrip("+") for key in keys)), tuple(rows)),)
 
 
 def notes(study: Study, search: Search, folder: Path) -> list[str]:
     """What makes the trials, whose runs lie in `folder`, less than a ranking of them says."""
     runs = {trial.number: folder / name for trial in ranking(study) if (name := _run_of(study, trial.number))}
-    gone = [str(number) for number, run in sorted(runs.items()) if not run.is_dir()]
+    gone = [str(counted(number)) for number, run in sorted(runs.items()) if not run.is_dir()]
     found = []
     if gone:
         found.append(f"trial {', '.join(gone)}: the run was deleted, and the study alone has its value")
@@ -98,14 +98,23 @@ def saved_by_pruning(study: Study, epochs: int, ran: Collection[int]) -> str:
 
 
 def draw(path: Path, study: Study, search: Search) -> None:
-    """Every trial's value as they came, and the best so far."""
+    """Every finished trial's value as they came, and the best so far. One that was cut short has no last value."""
+    from optuna.trial import TrialState
+
     from pipeline.report import grid_figure
 
     done = sorted(ranking(study), key=lambda trial: trial.number)
-    points = [(trial.number, trial.values[0]) for trial in done if trial.values]
+    points = [(counted(trial.number), trial.values[0]) for trial in done if trial.values]
+    pruned = len(study.get_trials(deepcopy=False, states=(TrialState.PRUNED,)))
+    title = f"{study.study_name}: {len(points)} finished trials; not drawn: {pruned} cut short"
     if points:
         better = max if search.directions[0] == "maximize" else min
-        grid_figure.history(path, points, search.metrics[0], better, study.study_name)
+        grid_figure.history(path, points, search.metrics[0], better, title if pruned else study.study_name)
+
+
+def counted(number: int) -> int:
+    """A trial as it is shown everywhere, from 1 on as cells are; Optuna numbers them from 0."""
+    return number + 1
 
 
 def _short(value: Any) -> str:
