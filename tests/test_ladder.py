@@ -273,6 +273,12 @@ def test_trainings_that_are_mostly_their_start_are_named(tmp_path: Path) -> None
     )
     assert "train s" not in dict(notes([], rungs[:1]))
     assert dict(notes([], rungs))["train s"].startswith("of one epoch, the start (")
+    said = dict(notes([], rungs[:2]))
+    assert said["images/s"] == (
+        "the median without the first epoch, which starts cold; train s and gain are of the whole training"
+    )
+    assert said["gain"].startswith("of one run a rung (n=1), without a spread")
+    assert "images/s" not in dict(notes([], rungs[2:])) and "gain" not in dict(notes([], rungs[2:]))
 
 
 @pytest.mark.parametrize(

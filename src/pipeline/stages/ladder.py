@@ -253,7 +253,16 @@ def notes(entries: Sequence[Entry], found: Sequence[Rung]) -> list[tuple[str, st
     lost = [(entry.cell.swept["rung"], f"{entry.state}: {entry.reason}") for entry in entries if entry.state != "done"]
     where = "on the GPU" if any(rung.device_bytes for rung in found) else "of the process"
     about = [("wall s", "the run, without the framework's import"), ("MiB", f"peak memory {where}")]
-    return [*about, *seconds, *_started_slowly(found, period_of(entries)), *_learned_less(found), *lost]
+    period = period_of(entries)
+    return [*_bases(found, period), *about, *seconds, *_started_slowly(found, period), *_learned_less(found), *lost]
+
+
+def _bases(found: Sequence[Rung], period: str) -> list[tuple[str, str]]:
+    """Of what a rate and a gain are, which lie side by side: a rate is without the first epoch where there are more."""
+    several = next((rung.rate.unit for rung in found if rung.at_its_rate_s is not None), None)
+    rate = f"the median without the first {period}, which starts cold; train s and gain are of the whole training"
+    gain = "of one run a rung (n=1), without a spread; repeat the ladder before you believe a few per cent"
+    return [*([(several, rate)] if several else []), *([("gain", gain)] if len(found) > 1 else [])]
 
 
 def _learned_less(found: Sequence[Rung]) -> list[tuple[str, str]]:
@@ -314,4 +323,5 @@ def draw(path: Path, found: Sequence[Rung], title: str) -> None:
 
     labels, values = [rung.name for rung in found], [[rung.training_s] for rung in found]
     if found:
-        grid_figure.dots(path, labels, {"": values}, axis="training, s", rows="rung", legend="", title=title)
+        axis = "the whole training, s; one run a rung (n=1), no spread"
+        grid_figure.dots(path, labels, {"": values}, axis=axis, rows="rung", legend="", title=title)
