@@ -62,11 +62,7 @@ def variant(
     from pipeline.stages.train import Train
     from pipeline.sweep.compose import overridden
 
-    if experiment.profiler.active:
-        name, own = type(experiment.profiler).__name__.lower(), type(experiment.stage).__name__.lower()
-        raise UserError(
-            f"profiler={name} with stage={own}: this stage compares times; profile a single training instead"
-        )
+    refuse_profiler(experiment, "profile a single training instead")
     stage = stage or Train
     target = f"{stage.__module__}.{stage.__qualname__}"
     config = above.config if above else {**experiment.config, "stage": {"_target_": target}}
@@ -78,6 +74,13 @@ def variant(
         if group_of(key) in ("stage", *NOT_DECIDING):
             raise UserError(f"{key}: this key is shared by the stage and all of its cells; set it for the stage")
     return Variant(swept, config, keys)
+
+
+def refuse_profiler(experiment: Experiment, instead: str) -> None:
+    """Refuse a profiler, whose cost would be in the times of the cells. `instead`: what to do. Raises UserError."""
+    if experiment.profiler.active:
+        name, own = type(experiment.profiler).__name__.lower(), type(experiment.stage).__name__.lower()
+        raise UserError(f"profiler={name} with stage={own}: this stage compares times; {instead}")
 
 
 def _words(text: str) -> list[str]:

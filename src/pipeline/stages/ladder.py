@@ -28,6 +28,7 @@ from pipeline.stages.cells import (
     if_any,
     period_of,
     refuse_overruled,
+    refuse_profiler,
     run_cells,
     variant,
     without_result,
@@ -133,6 +134,8 @@ class Ladder(Stage):
 
 
 def _rung(experiment: Experiment, name: str, text: str, below: Variant | None) -> Variant:
+    single = f"profile each rung as a single training by its words ({name}: {text}), as docs/ladder.md shows"
+    refuse_profiler(experiment, single)  # not below: it is a mistake of the command, and not of this rung
     try:
         return variant(experiment, {"rung": name}, text, above=below)
     except UserError as error:
