@@ -19,6 +19,7 @@ import numpy as np
 import own_matrices
 import pytest
 from command import done, pipeline, refused
+from matplotlib.figure import Figure
 
 from bench.matmul import agreeing
 from pipeline.backends.shared.matrices import Matrices
@@ -285,6 +286,22 @@ def test_where_a_gpu_wins_is_in_tables_metrics_and_figure(tmp_path: Path) -> Non
     assert [row[:2] for row in of_float32.rows[:2]] == [("256", "torch"), ("256", "torch gpu:0")]
     figures.draw(tmp_path / "rates.png", bench)
     assert (tmp_path / "rates.png").stat().st_size > 5000
+
+
+def test_the_last_panel_of_each_column_has_sizes_and_their_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three panels the second lies above an empty place, and had neither."""
+    drawn: list[Any] = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, _: drawn.append(self))
+    dtypes = ("float32", "float64", "float16")
+    bench = Bench(replace(PLAN, dtypes=dtypes, sizes=(256,)), {}, SimpleNamespace(say=print))  # type: ignore[arg-type]
+    bench.products = {PLAN.sides[0]: [replace(at(256, 1e-4).found, dtype=one, error=1e-7) for one in dtypes]}
+    figures.draw(tmp_path / "rates.png", bench)
+    panels = drawn[0].axes[:3]
+    labelled = [any(one.label1.get_visible() for one in axes.xaxis.get_major_ticks()) for axes in panels]
+    assert labelled == [False, True, True]
+    assert [axes.get_xlabel() for axes in panels] == ["", "N", "N"]
 
 
 def test_too_long_for_one_process_is_fewer_samples_in_either_order() -> None:

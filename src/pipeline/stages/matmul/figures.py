@@ -34,8 +34,9 @@ def draw(path: Path, bench: Bench) -> None:
         _panel(axes, bench, dtype, [(side, one) for side, one in timed if one.found.dtype == dtype])
     for axes in panels[:, 0]:
         axes.set_ylabel("GFLOP/s")
-    for axes in panels[-1]:
+    for axes in panels.flat[len(dtypes) - columns : len(dtypes)]:  # the last of each column
         axes.set_xlabel("N")
+        axes.tick_params(labelbottom=True)  # left out by shared axes, also above a place that is empty
     lines = {line.get_label(): line for axes in panels.flat for line in axes.get_lines() if line.get_label()[0] != "_"}
     figure.legend(lines.values(), lines.keys(), frameon=False, fontsize=8, loc="outside right upper")
     figure.savefig(path)
