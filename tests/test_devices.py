@@ -29,7 +29,7 @@ from pipeline.kernels.cpu import ceilings as cpu_ceilings
 from pipeline.kernels.cpu.compiled import compiled, missing_compiler
 from pipeline.machine import energy, free_memory, paths
 from pipeline.machine.ceilings import HAD, Ceiling, Ceilings
-from pipeline.machine.device import Device, Place, gpus
+from pipeline.machine.device import Device, Place, canonical, gpus
 from pipeline.machine.energy import Meter
 from pipeline.runs.code.code_hash import closure
 from pipeline.runs.result import read_result
@@ -620,6 +620,16 @@ def test_ceilings_in_a_table() -> None:
     found = Ceilings([KEPT, lost, Ceiling(name=HAD, unit="%", samples=(40.0, 41.0))], "2026-11-23 19:40")
     assert [name for name, _ in tables.about(found)] == ["ceilings", "too low", "cpu/jax"]
     assert "the probe had 40 % of the cores" in dict(tables.about(found))["too low"]
+
+
+def test_a_device_is_listed_under_each_notation_that_is_taken() -> None:
+    """TensorFlow's name within a task was missing where the backend is another, though it may be typed."""
+    for place, about in ((Place("cpu"), "a processor"), (Place("gpu", 1), "a card")):
+        listed = inventory.names(place, about).replace("\n", " ").split()
+        torchs, short = {"cpu": ("cpu", "CPU:0"), "gpu": ("cuda:1", "GPU:1")}[place.kind]
+        within = f"/device:{short}"
+        assert {torchs, f"/{short}", within, f"/job:localhost/replica:0/task:0{within}"} <= set(listed)
+        assert {canonical(name) for name in listed if name.startswith("/") or name == torchs} == {str(place)}
 
 
 @pytest.mark.wide

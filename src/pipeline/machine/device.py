@@ -45,9 +45,14 @@ class Place:
         return f"/{self.kind.upper()}:{self.index}"
 
     @property
+    def in_task(self) -> str:
+        """TensorFlow's name within its task: /device:CPU:0, /device:GPU:0."""
+        return f"/device:{self.kind.upper()}:{self.index}"
+
+    @property
     def full(self) -> str:
         """TensorFlow's full name."""
-        return f"/job:localhost/replica:0/task:0/device:{self.kind.upper()}:{self.index}"
+        return f"/job:localhost/replica:0/task:0{self.in_task}"
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def asked_for(device: str, place: Place) -> list[Place]:
 
 def names(place: Place, about: str) -> str:
     """What it is, and what each framework calls it."""
-    return f"{about}\ntorch {place.torch} · Keras {place.tensorflow} · TensorFlow {place.full}"
+    return f"{about}\ntorch {place.torch} · Keras {place.tensorflow} · TensorFlow {place.in_task} and {place.full}"
 
 
 def precisions(place: Place) -> list[tuple[str, str]]:
