@@ -130,6 +130,10 @@ NAMED = {
         "optimizer.weight_decay: no such key (optimizer=adamw, adamw_text, momentum, muon, sgd have it)..."
     ),
     "stage.images=[shoe.png]": "stage.images: no such key (stage=predict has it); choose from stage.probe",
+    "stage=loading loader.workers=2": (
+        "loader.workers: no such key (stage=loading has stage.workers); choose from loader.steps_per_execution"
+    ),
+    "device.placement_log=maybe": "device.placement_log='maybe': should be true or false",
     "output_dir={null:1}": "output_dir: no such key...",
     "stage.see=1": "stage.see: no such key; choose from stage.probe",
     "loader.batch_size=64": "loader.batch_size: no such key (did you mean training.batch_size?); choose from ...",

@@ -318,6 +318,8 @@ def _reason(fault: Mapping[str, Any]) -> str:
     value = fault["input"]
     if fault["type"] == "too_long":
         return f"should have {fault['ctx']['max_length']} values at most, not {fault['ctx']['actual_length']}"
+    if fault["type"] in ("bool_parsing", "bool_type"):
+        return "should be true or false"
     reason = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input ")
     if fault["type"] == "tuple_type":
         text = value if isinstance(value, str) else shown(value)

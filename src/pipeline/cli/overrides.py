@@ -154,6 +154,18 @@ def _elsewhere(key: str) -> str:
     return "" if name in SHORT else _elsewhere(name)  # a group's own message knows its names
 
 
+def _of_stage(key: str, overrides: Sequence[str]) -> str:
+    """That the stage which was typed has a key of that name, in words: other choices of the key's group may be refused
+    there."""
+    typed = [word.removeprefix("stage=") for word in overrides if word.startswith("stage=")]
+    group, _, name = key.rpartition(".")
+    file = conf_path() / "stage" / f"{typed[-1]}.yaml" if typed else None
+    if not group or group == "stage" or file is None or not file.is_file():
+        return ""
+    has = name in (yaml.safe_load(file.read_text(encoding="utf-8")) or {})
+    return f"stage={typed[-1]} has stage.{name}" if has else ""
+
+
 def _not_written(key: str, target: str) -> str | None:
     """What to say of a field of a user's own spec that the YAML of its choice does not have; None for any other key."""
     from pipeline.spec import fields_of
@@ -297,7 +309,8 @@ def explained(error: Exception, overrides: Sequence[str]) -> UserError:
         names += [] if prefix else ["experiment"]  # which composes a config and is not in it
         if not names and "." in prefix:  # a mapping of a user's own spec
             return UserError(f"{cut(key)}: no such key yet; +{cut(key)}=<value> adds it")
-        return bad_key(key, [f"{prefix}.{name}" if prefix else name for name in names], _elsewhere(key))
+        elsewhere = _of_stage(key, overrides) or _elsewhere(key)
+        return bad_key(key, [f"{prefix}.{name}" if prefix else name for name in names], elsewhere)
     if key:
         return UserError(f"{cut(key)}: no such key; `python -m pipeline --help` lists the groups")
     reason = cut(" ".join(str(error).split()), 300)
