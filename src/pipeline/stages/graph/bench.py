@@ -58,6 +58,7 @@ class Bench:
                 for framework in frameworks
                 if framework not in self.absent
             }
+            self.run.say(f"the forms of {', '.join(started)}: verified, then timed in turns")
             for framework, process in started.items():
                 listed = process.listed()
                 self.listed[framework] = listed["WAYS"]
@@ -75,6 +76,7 @@ class Bench:
         if framework in self.absent or framework in self.ended:
             return
         found = {one.name: one for one in self.listed[framework]}
+        self.run.say(f"{framework}: ways to run the step, each in new processes")
         with ExitStack() as stack:
             started = {
                 name: stack.enter_context(form_process(self.job, asked(framework)))
