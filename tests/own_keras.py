@@ -21,7 +21,7 @@ def model(width: int = 8) -> Any:
 
 
 def narrow() -> Any:
-    """Its first layer is in a dtype of its own; of the normalization, which multiplies no matrices, nothing is said."""
+    """One layer has another dtype; of the normalization, which multiplies no matrices, nothing is said."""
     layers = [
         keras.Input((4,)),
         keras.layers.Dense(8, dtype="bfloat16"),

@@ -596,7 +596,7 @@ def test_what_a_users_kernel_raises_when_it_is_asked_is_one_message(
 
 @spec
 class Called(Late):
-    """By a name of its own."""
+    """By another name."""
 
     called: Any = None
 

@@ -204,7 +204,7 @@ def test_ctrl_c_stops_the_ladder_and_its_rung(tmp_path: Path) -> None:
 
 
 def test_a_profiled_ladder_is_refused_by_the_profilers_key_and_says_what_to_profile(tmp_path: Path) -> None:
-    """The message began with the first rung's key, which is no mistake."""
+    """The message began with the first rung's key, which is right."""
     assert refused(tmp_path, "experiment=amp_ladder", "profiler=torch") == (
         "profiler=torch with stage=ladder: this stage compares times; profile each rung as a single training by its "
         "words (baseline: loader=dataloader loader.workers=1), as docs/ladder.md shows"

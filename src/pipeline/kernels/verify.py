@@ -165,14 +165,14 @@ def _verify(
 
 
 def as_seconds(given: object) -> float:
-    """What a launch's `seconds` has returned. Raises RunError where that is no time."""
+    """What a launch's `seconds` has returned. Raises RunError where that cannot be a time."""
     if isinstance(given, Real) and 0 < float(given) < math.inf:
         return float(given)
     raise RunError(f"seconds gave {given!r}; give the seconds that a run takes, above 0")
 
 
 def _facts(launch: Launch) -> dict[str, object]:
-    """Its facts. Raises RunError where the receipt cannot keep one, and where its `rest_s` is no time to wait."""
+    """Its facts. Raises RunError where the receipt cannot keep one, and where its `rest_s` cannot be a time to wait."""
     given, rest_s = launch.facts, launch.rest_s
     if not isinstance(given, Mapping):
         raise RunError(f"facts gave {given!r}; give a mapping, {{}} where there is nothing to keep")
