@@ -299,6 +299,7 @@ CompiledStep._timed(SimpleNamespace(), step, None, None)
 """
 
 
+@pytest.mark.wide
 def test_a_stop_drops_the_kernels_that_wait_to_be_compiled() -> None:
     """Python waits at its end for torch's threads, which compiled them all first: half a minute after the stop."""
     environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "2"}

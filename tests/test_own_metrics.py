@@ -271,6 +271,7 @@ def test_a_loss_is_tried_on_random_outputs(how: str) -> None:
     assert said in str(caught.value) and str(caught.value).startswith("loss=own with dataset=digits: ")
 
 
+@pytest.mark.wide
 def test_a_softmax_of_margins_is_not_called_probabilities(tmp_path: Path) -> None:
     """By a note, in a training, in stage=evaluate and in stage=predict."""
     said = "of a softmax of the outputs, and loss=hinge trains margins, not probabilities"

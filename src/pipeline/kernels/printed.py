@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import shutil
 import sys
 import tempfile
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,21 +24,23 @@ class Printed:
     """What each kernel has written to file descriptors 1 and 2, in temporary files."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="printed-")
+        self._folder = Path(tempfile.mkdtemp(prefix="printed-"))
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._files: dict[str, Path] = {}
 
     def file(self, name: str) -> Path:
         """Where it is kept for a kernel."""
-        return self._files.setdefault(name, Path(self._folder.name) / str(len(self._files)))
+        return self._files.setdefault(name, self._folder / str(len(self._files)))
 
     @contextmanager
     def keeping(self, name: str) -> Iterator[None]:
-        """What this process writes meanwhile is kept for a kernel, and shown too where the block raises."""
+        """What this process writes meanwhile is kept for a kernel, and shown too where the block raises: a compiler's
+        own lines, say."""
         try:
             with redirected(self.file(name)):
                 yield
         except BaseException:
-            sys.stdout.write(self.file(name).read_text(errors="replace"))
+            sys.stderr.write(self.file(name).read_text(errors="replace"))
             raise
 
     @property
