@@ -239,6 +239,7 @@ def test_a_base_that_is_gone_is_no_alarm_and_an_edited_model_is(base: Path, tune
         (tmp_path / "moved.npz").rename(file)
 
 
+@pytest.mark.wide
 def test_a_run_without_the_run_that_it_began_from_is_evaluated_as_before(tmp_path: Path) -> None:
     """Its weights and its tokens were another run's, which is deleted."""
     (tmp_path / "mine.txt").write_text("A whale is no fish, and swims in the sea. " * 99)

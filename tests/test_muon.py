@@ -84,7 +84,8 @@ def test_a_kernel_of_inputs_first_moves_as_its_transpose() -> None:
     torch.testing.assert_close(first.detach().T, second.detach(), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.wide)])
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_outputs_of_a_frozen_kernel(tmp_path: Path, backend: str) -> None:
     """The last kernel that was trained counted as the outputs', where it was as wide as the vocabulary.
 

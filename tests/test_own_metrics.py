@@ -170,6 +170,7 @@ def test_a_metric_is_tried_before_the_run(folder: Path, asked: str) -> None:
     assert asked not in ("own_metrics.Broken", "own_metrics.Writes") or ", in sums (own_metrics.py, line " in said
 
 
+@pytest.mark.wide
 def test_a_share_of_five_classes_that_is_always_1_is_refused(tmp_path: Path) -> None:
     """In a training and in stage=evaluate; of six classes it says something."""
     rng, asked = np.random.default_rng(0), "training.metrics=[top5_accuracy]"

@@ -323,9 +323,8 @@ def test_a_saved_network_is_the_same_again(tmp_path: Path) -> None:
     assert np.abs(solution.predict(fitted, problem, points) - without).max() > 0.1
 
 
-@pytest.mark.parametrize(
-    ("recipe", "reached"), [pytest.param("function_best", 2e-5, marks=pytest.mark.wide), ("ode_best", 1e-8)]
-)
+@pytest.mark.wide
+@pytest.mark.parametrize(("recipe", "reached"), [("function_best", 2e-5), ("ode_best", 1e-8)])
 def test_a_best_recipe_as_it_ships(tmp_path: Path, recipe: str, reached: float) -> None:
     run = done(tmp_path, f"experiment={recipe}", "tracking=none")
     scalars = json.loads((run / "result.json").read_text())["scalars"]
