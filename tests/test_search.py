@@ -164,6 +164,15 @@ def test_a_point_at_which_nothing_can_run_loses_no_other(tmp_path: Path) -> None
 
 
 @pytest.mark.wide
+def test_a_choice_that_is_right_beside_some_of_the_others_is_not_refused(tmp_path: Path) -> None:
+    """`optimizer.nesterov=true` is a mistake beside the first momentum, and by itself."""
+    words = ("optimizer=sgd", "optimizer.momentum=0.0,0.9", "optimizer.nesterov=false,true")
+    result = pipeline(tmp_path, *OPTUNA, *words, "hydra.sweeper.trials=1", "training.epochs=1")
+    assert "no run" not in result.stderr and study(tmp_path), result.stderr
+    assert result.returncode in (0, 1), result.stderr  # 1: the one trial was at the combination that is a mistake
+
+
+@pytest.mark.wide
 def test_what_has_run_runs_again_where_that_is_asked_for(tmp_path: Path) -> None:
     words = ("optimizer.learning_rate=0.1,0.2", "hydra.sweeper.trials=2", "training.epochs=1")
     assert pipeline(tmp_path, *OPTUNA, *words).returncode == 0

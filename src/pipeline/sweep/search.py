@@ -181,8 +181,7 @@ class Cells:
     def of_choices(self, space: Space) -> dict[str, Cell]:
         """The first cell, and one for each further choice with another config or code.
 
-        Raises UserError for a choice that is a mistake both beside the first choices of the other keys and without
-        them. One that is a mistake beside them alone may be right beside others: its trials will say.
+        Raises UserError for a choice that is a mistake beside all others that it was tried with (`_refuse_mistake`).
         """
         start = _start(space)
         found = {"first": self.first(space)}
@@ -191,11 +190,23 @@ class Cells:
                 try:
                     cell, impossible = self.at({**start, key: value}, 0)
                 except UserError:
-                    self.at({key: value}, 0)
+                    self._refuse_mistake({**start, key: value}, key, space)
                     continue
                 if not impossible and _brings_more(key, value):
                     found[f"{key}={value}"] = cell
         return found
+
+    def _refuse_mistake(self, point: Mapping[str, Any], key: str, space: Space) -> None:
+        """Raise UserError for a point that is a mistake whichever choice one other key has, and without the others.
+
+        Where the choice of `key` is right beside some, what it is beside the rest is for the trials to say.
+        """
+        others = [(other, choice) for other in space if other != key for choice in getattr(space[other], "choices", ())]
+        for tried in ({key: point[key]}, *({**point, other: choice} for other, choice in others)):
+            with contextlib.suppress(UserError):
+                self.at(tried, 0)
+                return
+        self.at(point, 0)
 
 
 def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: Space, executor: MakeExecutor) -> int:
