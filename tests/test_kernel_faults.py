@@ -12,6 +12,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -88,6 +89,16 @@ class Late(Kernel):
     def prepare(self, operands: Operands, threads: int) -> Launch:
         time.sleep(self.prepare_s)
         return LateLaunch(operands, threads, self)
+
+
+@spec
+class Large(Late):
+    """It keeps a large file."""
+
+    def prepare(self, operands: Operands, threads: int) -> Launch:
+        with tempfile.TemporaryFile() as file:
+            file.truncate(2**26 + 1)
+        return super().prepare(operands, threads)
 
 
 @spec
@@ -274,6 +285,33 @@ def test_what_a_users_kernel_prints_is_a_note(
     assert re.fullmatch(said + r" \(artifacts/printed.txt\)", bench.run.lines[-1])  # type: ignore[attr-defined]
     name, first, *_ = (tmp_path / "printed.txt").read_text().splitlines()
     assert (name, first) == ("mine:", "now" if "_exit" in does else "hello")
+
+
+def test_a_kernel_may_write_large_files() -> None:
+    """The limit of what it prints was one of all of its files, shared memory too."""
+    assert bench_of(Large()).verdicts["large"].fault is None
+
+
+CLOSED = """
+import os, sys
+from pathlib import Path
+from pipeline.kernels.printed import redirected
+os.close(1)
+sys.stdout = None
+with redirected(Path(sys.argv[1])):
+    os.write(1, b"said")
+try:
+    os.fstat(1)
+except OSError:
+    sys.exit(3)
+"""
+
+
+def test_what_is_printed_is_kept_where_standard_output_is_closed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CLOSED, str(tmp_path / "printed")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (3, "")
+    assert (tmp_path / "printed").read_text() == "said"
 
 
 def test_what_a_kernel_prints_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
-import resource
 import shutil
 import sys
 import tempfile
@@ -78,35 +78,56 @@ def redirect(file: Path | None) -> None:
     _lead_to(file)
     if file is not None:
         _write_at_once()
-        _limit_files()
 
 
 @contextmanager
 def redirected(file: Path | None) -> Iterator[None]:
     """The same for a block of this process, and for all that the processes write that it starts."""
     _flush()
-    kept = os.dup(1), os.dup(2)
-    try:
+    with _kept(1), _kept(2):
         _lead_to(file)
+        try:
+            yield
+        finally:
+            _flush()
+
+
+@contextmanager
+def _kept(descriptor: int) -> Iterator[None]:
+    """What a file descriptor leads to is put back afterwards, also where it is closed."""
+    try:
+        before = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)  # none of the standard ones, which may be free
+    except OSError:
+        before = None
+    try:
         yield
     finally:
-        _flush()
-        for descriptor, before in enumerate(kept, 1):
+        if before is None:
+            os.close(descriptor)
+        else:
             os.dup2(before, descriptor)
             os.close(before)
+
+
+def shorten(file: Path | None) -> None:
+    """Cut a file that a process still writes to at LARGEST: a limit of the process would hold for all of its files."""
+    if file is not None and file.is_file() and file.stat().st_size > LARGEST:
+        os.truncate(file, LARGEST)
 
 
 def _lead_to(file: Path | None) -> None:
     opened = os.open(file or os.devnull, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(opened, 1)
     os.dup2(opened, 2)
-    os.close(opened)
+    if opened > 2:
+        os.close(opened)
 
 
 def _flush() -> None:
     """What Python and C have in their buffers."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
     ctypes.CDLL(None).fflush(None)
 
 
@@ -118,10 +139,3 @@ def _write_at_once() -> None:
     except ValueError:  # a C library that calls it otherwise
         return
     library.setvbuf(stdout, None, UNBUFFERED, ctypes.c_size_t(0))
-
-
-def _limit_files() -> None:
-    """What would make a file larger than LARGEST is not written; Python ignores the signal that says so."""
-    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    limit = LARGEST if most == resource.RLIM_INFINITY else min(LARGEST, most)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))

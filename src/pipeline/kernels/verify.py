@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from numbers import Real
@@ -23,13 +24,14 @@ from pipeline.errors import Readable, RunError, UserError
 from pipeline.kernels.cases import cases
 from pipeline.kernels.check import Check, check
 from pipeline.kernels.gemm import Gemm, Operands, Values, digest, operands
-from pipeline.kernels.printed import redirect, redirected
+from pipeline.kernels.printed import redirect, redirected, shorten
 from pipeline.raised import in_words as in_words_of_user
 from pipeline.runs.json_files import plain
 
 LIMIT_S = 30.0  # of a run in another process, and RUNS times what it may take
 OURS_S = 5.0  # the same of a kernel of ours, which is compiled then: a card's time is dear
 RUNS = 10
+WATCH_S = 0.5  # between two looks at how much a kernel has printed
 SHORT_S = 0.01  # a run that takes no longer is measured three times more
 WHOLE_FLOP = 2 * 600**3  # up to here every element is compared with float64; beyond, ROWS rows and the sums of all
 ROWS = 64
@@ -83,7 +85,8 @@ def how_apart(kernel: Kernel) -> str:
 
 def start(process: BaseProcess, how: str, printed: Path | None) -> None:
     """A spawned process imports the user's module before it can redirect what that prints; a forked one has it, and
-    would keep descriptors of what was redirected."""
+    would keep descriptors of what was redirected. So would multiprocessing's own process, which outlives it."""
+    resource_tracker.ensure_running()
     with redirected(printed) if how == "spawn" else contextlib.nullcontext():
         process.start()
 
@@ -274,7 +277,7 @@ def _apart(problems: list[Case], prepare: Prepare, seed: int, limit: float, how:
     theirs.close()
     at, running = problems[0], False
     try:
-        while ours.poll(limit if running else None):
+        while _heard(ours, limit if running else None, printed):
             found = ours.recv()
             if isinstance(found, Verdict):
                 process.join()
@@ -288,6 +291,17 @@ def _apart(problems: list[Case], prepare: Prepare, seed: int, limit: float, how:
         if process.is_alive():
             process.kill()
         process.join()
+        shorten(printed)
+
+
+def _heard(pipe: Connection, limit: float | None, printed: Path | None) -> bool:
+    """Whether something comes within `limit` seconds (None: whenever); what is printed meanwhile is kept short."""
+    until = math.inf if limit is None else time.monotonic() + limit
+    while not pipe.poll(max(0.0, min(WATCH_S, until - time.monotonic()))):
+        shorten(printed)
+        if time.monotonic() >= until:
+            return False
+    return True
 
 
 def _send(to: Connection, problems: list[Case], prepare: Prepare, seed: int, printed: Path | None) -> None:
