@@ -103,7 +103,7 @@ class CompiledStep:
             if self._in_pieces:
                 raise
             reason = f"{cut(str(error).splitlines()[0])}{where(error)}"
-            self._note(f"the step is compiled in pieces, not as a whole: {reason}")
+            self._note(f"the step is compiled in pieces, not as a whole{self._uncaptured()}: {reason}")
             self._in_pieces, self._compiled = True, torch.compile(self._plain, **OPTIONS)
         except torch._dynamo.exc.FailOnRecompileLimitHit:
             self._compiled = self._plain
@@ -130,13 +130,16 @@ class CompiledStep:
         return found
 
     def _note_anew(self) -> None:
-        """What changes from step to step is not for a CUDA graph to keep as it was."""
         if reached_limit() > self.limits:
             self._note_limit()
         elif not self._anew:
-            uncaptured = ", and not captured as a CUDA graph" if self.captures else ""
-            self._anew, self.captures = True, False
-            self._note(f"the step is compiled more than once{uncaptured}, since this has changed: {why_anew()}")
+            self._anew = True
+            self._note(f"the step is compiled more than once{self._uncaptured()}, since this has changed: {why_anew()}")
+
+    def _uncaptured(self) -> str:
+        """What changes from step to step, or what Python does between pieces, is not for a CUDA graph to keep."""
+        captured, self.captures = self.captures, False
+        return ", and not captured as a CUDA graph" if captured else ""
 
     def _note_limit(self) -> None:
         self.limits = reached_limit()
