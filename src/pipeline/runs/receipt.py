@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 ALWAYS = ("numpy", "hydra-core", "omegaconf", "mlflow")
-NOT_STRICT = "precision.strict=false lets the run pass and keeps this in the receipt"
+UNSET_THREADS = "the framework's choice"
 COMPUTES = {"jax": ("jaxlib",)}  # the compiled part of a package, where it has its own version
 
 
@@ -108,7 +108,7 @@ def after(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, f
 
 def add_fit(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, fit: Fit) -> None:
     """Add how a training ran. Raises RunError where the products ran elsewhere or in another dtype (strict)."""
-    receipt["device"]["cpu_threads"] = fit.cpu_threads or "the framework's choice"
+    receipt["device"]["cpu_threads"] = fit.cpu_threads or UNSET_THREADS
     if fit.loss_scale is not None:
         receipt["precision"]["loss_scale"] = fit.loss_scale.plain()
     check_observed(receipt, experiment, resolved, fit.observed)
@@ -116,6 +116,13 @@ def add_fit(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved,
 
 def check_observed(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, seen: Observation) -> None:
     """Add what was observed. Raises RunError where the products ran elsewhere or in another dtype (strict)."""
+    problems = add_observed(receipt, experiment, resolved, seen)
+    if problems and experiment.precision.strict:
+        raise RunError(f"{problems}; precision.strict=false lets the run pass and keeps this in the receipt")
+
+
+def add_observed(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, seen: Observation) -> str:
+    """Add what was observed. Returns in words what is not as asked; empty where all is."""
     receipt["device"]["effective"] = ", ".join(places(seen)) or "none seen"
     receipt["precision"]["observed"] = observed(seen)
     device = experiment.device
@@ -128,28 +135,23 @@ def check_observed(receipt: dict[str, Any], experiment: Experiment, resolved: Re
             receipt[part]["problem"] = problem
     if FORMATS[resolved.precision].tf32 and seen.tf32 is None:
         receipt["precision"] |= {"as_requested": None, "problem": f"TF32: {seen.tf32_by}"}
-    problems = "; ".join(problem for problem in found.values() if problem)
-    if problems and experiment.precision.strict:
-        raise RunError(f"{problems}; {NOT_STRICT}")
+    return "; ".join(problem for problem in found.values() if problem)
 
 
-def check_layers(
-    receipt: dict[str, Any], resolved: Resolved, layers: Mapping[tuple[str, str], int], *, strict: bool
-) -> None:
+def add_layers(receipt: dict[str, Any], resolved: Resolved, layers: Mapping[tuple[str, str], int]) -> str:
     """Add the layers' dtypes (compute, weights) of a training whose step Keras compiles itself: nothing observes it.
 
-    Raises RunError where they are not the precision's (strict). Where they are, a compiler may still do something else.
+    Returns in words where they are not the precision's; where they are, a compiler may still do something else.
     """
     precision, form = receipt["precision"], FORMATS[resolved.precision]
     named = {_in_words(*dtypes): count for dtypes, count in sorted(layers.items())}
     precision |= {"observed": None, "not_observed_because": "model.fit compiles the step itself", "layers": named}
     if set(layers) <= {(form.compute, form.parameters)}:
-        return
+        return ""
     asked, found = _in_words(form.compute, form.parameters), ", ".join(f"{name} ({n})" for name, n in named.items())
     problem = f"precision={resolved.precision} asks for {asked} but the layers compute in {found}"
     precision |= {"as_requested": False, "problem": problem}
-    if strict:
-        raise RunError(f"{problem}; {NOT_STRICT}")
+    return problem
 
 
 def _in_words(compute: str, weights_in: str) -> str:

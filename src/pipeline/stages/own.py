@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipeline.backends.shared.own import OwnFit, check_finite, check_weights
-from pipeline.errors import RunError, UserError
+from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.report.table import figure
 from pipeline.runs import receipt as receipts
 from pipeline.runs import weights
-from pipeline.runs.fit import Fit
 from pipeline.runs.result import Result, count, seconds
 from pipeline.runs.resume import identity, resumptions
 from pipeline.runs.run import seconds_since_start
@@ -56,11 +55,7 @@ def finished(experiment: Experiment, resolved: Resolved, run: Run, fit: OwnFit, 
         run.artifact(f"module/{name}").write_text(text, encoding="utf-8")
     receipt |= {"weights_sha256": weights.digest(fit.weights), "parameters": fit.parameters, "data": NOT_KNOWN}
     receipt |= {"initial_weights": NOT_KNOWN, "peak_memory": fit.peak_memory, "training_s": fit.seconds, **run.marks}
-    notes: list[str] = []
-    try:
-        check(receipt, experiment, resolved, fit)
-    except RunError as error:
-        notes.append(str(error))
+    problem = add_seen(receipt, experiment, resolved, fit)
     receipt["wall_time_s"] = run.earlier_s + seconds_since_start()
     run.journal.write_receipt(receipt)
     table = [*((one.name, figure(one.value)) for one in fit.metrics)]
@@ -74,18 +69,17 @@ def finished(experiment: Experiment, resolved: Resolved, run: Run, fit: OwnFit, 
             seconds("training_s", fit.seconds),
         ),
         table=tuple(table),
-        notes=tuple(notes),
+        notes=(problem,) if problem else (),
         failed=check_finite(fit.metrics) or check_weights(fit.weights, fit.trained),
     )
 
 
-def check(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, fit: OwnFit) -> None:
-    """Add what is known of how it ran. Raises RunError where that is not as asked (strict)."""
+def add_seen(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, fit: OwnFit) -> str:
+    """Add what is known of how it ran. Returns in words what is not as asked; empty where all is."""
     if fit.observed is None:
-        receipts.check_layers(receipt, resolved, fit.layers, strict=experiment.precision.strict)
-        return
-    seen = Fit(fit.weights, (), fit.observed, fit.parameters, fit.peak_memory, cpu_threads=fit.cpu_threads)
-    receipts.add_fit(receipt, experiment, resolved, seen)
+        return receipts.add_layers(receipt, resolved, fit.layers)
+    receipt["device"]["cpu_threads"] = fit.cpu_threads or receipts.UNSET_THREADS
+    return receipts.add_observed(receipt, experiment, resolved, fit.observed)
 
 
 def precision_in_words(receipt: dict[str, Any], resolved: Resolved, fit: OwnFit) -> str:
