@@ -24,6 +24,7 @@ from pipeline.models.linear import Linear
 from pipeline.models.mlp import Mlp
 from pipeline.models.mnist_cnn import MnistCnn
 from pipeline.runs.records import read_config, read_metrics
+from pipeline.spec import spec
 
 ENDLESS = ("dataset=digits", "training.epochs=1000000", "tracking=none")
 LONG = 200.0
@@ -371,6 +372,14 @@ def test_a_model_too_large_is_refused_before_it_is_built(tmp_path: Path) -> None
     assert int(found[2].replace(",", "")) == pytest.approx(float(found[1]) * 2**30 / 16, rel=0.05)
 
 
+@spec
+class Derives(Mlp):
+    """It has a number beside its settings."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_bytes", 10**9)
+
+
 @pytest.mark.parametrize(
     ("model", "named"),
     [
@@ -378,6 +387,7 @@ def test_a_model_too_large_is_refused_before_it_is_built(tmp_path: Path) -> None
         (Mlp(units=(64, 5000)), "model.units=[64, 5000]"),
         (MnistCnn(filters=(32, 64), units=128), "model.units=128"),
         (Linear(), "the model"),
+        (Derives(), "model.units=[128]"),
     ],
 )
 def test_the_largest_setting_of_a_model_is_named(model: Model, named: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from pipeline.contracts import Model
@@ -83,7 +83,8 @@ def built(builder: Callable[[Shapes], Any], shapes: Shapes) -> Any:
 
 def largest_setting(model: Model) -> str:
     """The setting with the largest integer, which mostly decides the size, with its key: `model.width=512`."""
-    largest = {name: max(found) for name, value in vars(model).items() if (found := _integers(value))}
+    settings = {field.name: getattr(model, field.name) for field in fields(model)}  # type: ignore[arg-type]  # a spec
+    largest = {name: max(found) for name, value in settings.items() if (found := _integers(value))}
     if not largest:
         return "the model"
     name = max(largest, key=lambda one: largest[one])

@@ -118,12 +118,25 @@ def check_start(key: str, path: Path, sha256: str) -> None:
 
     `sha256`: the digest of the arrays in the file. Raises UserError.
     """
-    part = STARTS.get("/".join(path.parts[-3:]))
+    part = _part(path)
     if part is not None:
         try:
             check_swapped(path.parents[2], {part: sha256})
         except UserError as error:
             raise UserError(f"{key}: {error}") from error
+
+
+def said_of_unverified(path: Path) -> tuple[str, ...]:
+    """Why `check_start` could not tell whether a file in a run's folder is what that run saved."""
+    part = _part(path)
+    if part is None or read_json(path.parents[2] / "receipt.json").get(f"{part}_sha256") is not None:
+        return ()
+    return check_swapped(path.parents[2], {part: ""})
+
+
+def _part(path: Path) -> str | None:
+    """Which part of a run a file is by its place; None elsewhere."""
+    return STARTS.get("/".join(path.parts[-3:]))
 
 
 def _of_code(folder: Path, then: str) -> str:

@@ -29,7 +29,7 @@ from pipeline.runs import weights
 from pipeline.runs.fit import Fit, Observation, not_finite
 from pipeline.runs.result import Metric, Result, values
 from pipeline.runs.resume import identity, resumptions
-from pipeline.runs.saved import card_sha256
+from pipeline.runs.saved import card_sha256, said_of_unverified
 from pipeline.spec import choice
 from pipeline.stages import training_table
 from pipeline.stages.beside import beside, joined
@@ -170,8 +170,10 @@ def said_of_start(experiment: Experiment, data: Data, receipt: Mapping[str, Any]
     examples to train on that are held out here. Raises UserError where these are of the test set."""
     if experiment.starting.start is None:
         return ()
-    start = Path(experiment.starting.start)
+    start, adapters = Path(experiment.starting.start), experiment.starting.adapters.start
     return (
+        *said_of_unverified(start),
+        *(said_of_unverified(Path(adapters)) if adapters else ()),
         said_of_held_out(start, receipt, experiment.config),
         said_of_settings(start, experiment.config["model"]),
         said_of_positions(start, experiment.config),

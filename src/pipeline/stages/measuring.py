@@ -62,7 +62,7 @@ def measure(
         x = data.inputs(stored, dtype)
         outputs = read_only(predict(x))
         check(outputs, first)
-        judge.add(x if data.normalisation is None else data.scaled(stored, dtype), outputs, y)
+        judge.add(read_only(x if data.normalisation is None else data.scaled(stored, dtype)), outputs, y)
         judge.decode(predict, x, y)
         add_to(totals, data.task, outputs, y)
     return Measured(judge, totals)

@@ -60,7 +60,7 @@ class Judge(ABC):
     @abstractmethod
     def add(self, x: np.ndarray, outputs: np.ndarray, y: np.ndarray) -> None:
         """One batch: x in the dtype of the model's inputs, scaled and not normalised, outputs (B, ...) in float64, and
-        targets as the dataset has them. Outputs and targets cannot be written to.
+        targets as the dataset has them. None can be written to.
         """
 
     def decode(self, predict: Predict, x: np.ndarray, y: np.ndarray) -> None:  # noqa: B027  # few tasks decode

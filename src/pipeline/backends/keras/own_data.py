@@ -35,7 +35,7 @@ def check_labels(named: str, net: Any, splits: Mapping[str, Any]) -> None:
     for name, split in splits.items():
         if isinstance(split, tuple) and len(split) > 1:
             labels = keras.ops.convert_to_numpy(split[1])
-            beyond = labels[((labels < 0) | (labels >= classes)) & (labels != ignored)]
+            beyond = labels[~((labels >= 0) & (labels < classes)) & (labels != ignored)]  # NaN is beyond, too
             if beyond.size:
                 raise UserError(
                     f"{named}: its {name} has the label {beyond[0]:g}; the model's {classes} outputs are for 0 to "
