@@ -181,6 +181,10 @@ for name, layer, shape in (
     ("2-D", nn.Conv2d(3, 8, 3, stride=2), (2, 3, 9, 7)),
     ("2-D, grouped", nn.Conv2d(4, 8, 3, groups=2), (2, 4, 9, 7)),
     ("3-D", nn.Conv3d(3, 8, 3), (2, 3, 6, 5, 7)),
+    ("1-D, transposed", nn.ConvTranspose1d(3, 8, 5, stride=2), (2, 3, 20)),
+    ("2-D, transposed", nn.ConvTranspose2d(3, 8, 3, stride=2), (2, 3, 9, 7)),
+    ("2-D, transposed, grouped", nn.ConvTranspose2d(4, 8, 3, stride=2, groups=2), (2, 4, 9, 7)),
+    ("3-D, transposed", nn.ConvTranspose3d(3, 8, 3, stride=2), (2, 3, 6, 5, 7)),
 ):
     for dtype in (torch.float32, torch.float64):
         x = torch.randn(shape, dtype=dtype, requires_grad=True)
@@ -204,13 +208,19 @@ FLOP = {
     "2-D": 2 * 2 * (4 * 3) * 8 * (3 * 3 * 3),
     "2-D, grouped": 2 * 2 * (7 * 5) * 8 * (2 * 3 * 3),
     "3-D": 2 * 2 * (4 * 3 * 5) * 8 * (3 * 3 * 3 * 3),
+    # Of one that is transposed: examples, places, inputs, and the filters' numbers that each input goes to.
+    "1-D, transposed": 2 * 2 * 20 * 3 * (8 * 5),
+    "2-D, transposed": 2 * 2 * (9 * 7) * 3 * (8 * 3 * 3),
+    "2-D, transposed, grouped": 2 * 2 * (9 * 7) * 4 * (4 * 3 * 3),
+    "3-D, transposed": 2 * 2 * (6 * 5 * 7) * 3 * (8 * 3 * 3 * 3),
 }
 
 
 def test_convolutions_of_any_dimension_have_their_flop() -> None:
     """The forward pass, and as much for each of two gradients, whichever operations torch calls for a dtype.
 
-    The time of float64's gradients was counted as other work, and their products had next to none.
+    The time of float64's gradients was counted as other work, and their products had next to none. So was that of a
+    transposed convolution's forward pass, and a stride counted in the FLOP of its gradients.
     """
     done = subprocess.run(
         [sys.executable, "-c", CONVOLUTIONS], capture_output=True, text=True, timeout=200, check=False
@@ -218,7 +228,7 @@ def test_convolutions_of_any_dimension_have_their_flop() -> None:
     assert done.returncode == 0, done.stderr
     found, gradients, shown = json.loads(done.stdout)
     assert gradients == ["aten::_slow_conv2d_backward"] * 4  # of one and two dimensions; others have no such operation
-    assert shown == pytest.approx([1.0] * 12)
+    assert shown == pytest.approx([1.0] * 2 * len(FLOP))
     assert found == {
         f"{name}, torch.{dtype}": [flop, 2 * flop] for name, flop in FLOP.items() for dtype in ("float32", "float64")
     }

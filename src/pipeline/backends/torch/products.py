@@ -25,11 +25,13 @@ FORWARD = (
     *("aten::_slow_conv2d_forward", "aten::slow_conv3d_forward"),
     *("aten::slow_conv_dilated2d", "aten::slow_conv_dilated3d"),
 )
-CONVOLUTION = "aten::_convolution"  # which calls one of FORWARD, for each group or for all
+CONVOLUTION = "aten::_convolution"  # which calls one of FORWARD or TRANSPOSED, for each group or for all
+# oneDNN's transposed convolution is CONVOLUTION itself.
+TRANSPOSED = ("aten::cudnn_convolution_transpose", "aten::slow_conv_transpose2d", "aten::slow_conv_transpose3d")
 BACKWARD = ("aten::convolution_backward",)
 GRADIENTS = ("aten::_slow_conv2d_backward",)  # which one of BACKWARD calls, for each group or for all: of float64
 WITHOUT_SIZES = tuple(f"aten::{name}" for name in (*RECURRENT, *SPECIAL))  # products of which m, n, k are not known
-ALL = (*MATMULS, LINEAR, *FORWARD, *BACKWARD, *GRADIENTS, *WITHOUT_SIZES)
+ALL = (*MATMULS, LINEAR, *FORWARD, *TRANSPOSED, *BACKWARD, *GRADIENTS, *WITHOUT_SIZES)
 ATTENTION = re.compile(r"aten::_scaled_dot_product_\w*attention|aten::_(flash|efficient)_attention")
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::contiguous", "aten::clone")
 LEAST_CALLS, MOST_CALLS = 3, 50  # of a bare product, in one round
@@ -61,7 +63,7 @@ def kind_of(event: Any) -> str | None:
         if above.name in RANGES:
             return str(above.name)
         above = above.cpu_parent
-    if event.name in ALL or ATTENTION.match(event.name):
+    if event.name in ALL or ATTENTION.match(event.name) or (event.name == CONVOLUTION and _is_transposed(event)):
         return "products"
     return "copies" if event.name in COPIES else "other"
 
@@ -111,12 +113,15 @@ def _sizes(event: Any, outputs: dict[Any, Any], example: tuple[int, ...]) -> tup
         return "product", math.prod(rows), units, inputs, 1
     if event.name in FORWARD and (output := outputs.get(_pair(_whole(event).input_shapes))) is not None:
         return "convolution", *_convolution(shapes[0], shapes[1], output), 1
+    if event.name in (CONVOLUTION, *TRANSPOSED) and _is_transposed(whole := _whole(event)):
+        return "convolution", *_transposed(*whole.input_shapes[:2]), 1 if event is whole else 0
     if event.name in GRADIENTS:  # the time is its, and how many products there are its caller's
         of_caller = _sizes(event.cpu_parent, outputs, example)
         return of_caller and (*of_caller[:-1], 0)
     if event.name in BACKWARD:
         given = [*example[-1:], *example[:-1]] == list(shapes[1][1:])  # nobody asks for the gradient of the images
-        return "convolution's gradients", *_convolution(shapes[1], shapes[2], shapes[0][2:]), 1 if given else 2
+        places = shapes[1][2:] if _is_transposed(event) else shapes[0][2:]
+        return "convolution's gradients", *_convolution(shapes[1], shapes[2], places), 1 if given else 2
     return None
 
 
@@ -129,6 +134,20 @@ def _whole(event: Any) -> Any:
     return event if above is None else above
 
 
+def _is_transposed(event: Any) -> bool:
+    """Whether CONVOLUTION, or one of BACKWARD, is of a transposed convolution: an argument, recorded as sizes are."""
+    place = 6 if event.name == CONVOLUTION else 7
+    return list(event.concrete_inputs or ())[place : place + 1] == [True]
+
+
+def _transposed(x: Sequence[int], kernel: Sequence[int]) -> tuple[int, int, int]:
+    """(m, n, k) of the product whose patches a transposed convolution adds up.
+
+    x: (N, C, H, W), kernel: (C, F / groups, h, w).
+    """
+    return x[0] * math.prod(x[2:]), math.prod(kernel[1:]), kernel[0]
+
+
 def _pair(shapes: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(shapes[0]), tuple(shapes[1])
 
@@ -136,7 +155,8 @@ def _pair(shapes: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[int, 
 def _convolution(x: Sequence[int], kernel: Sequence[int], output: Sequence[int]) -> tuple[int, int, int]:
     """(m, n, k) of the product of image patches that a convolution is, of any dimension.
 
-    x: (N, C, H, W), kernel: (F, C / groups, h, w), output: (H', W').
+    x: (N, C, H, W), kernel: (F, C / groups, h, w), output: (H', W'). Of a transposed one's gradients, whose kernel is
+    (C, F / groups, h, w), `output` is (H, W).
     """
     return x[0] * math.prod(output), kernel[0], math.prod(kernel[1:])
 
