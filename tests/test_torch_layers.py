@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -267,6 +269,21 @@ def test_products_of_a_recurrent_layer_are_seen(found: dict[str, Any], layer: in
 
 def test_an_lstms_time_is_one_of_products(found: dict[str, Any]) -> None:
     assert found["kinds"] == dict.fromkeys(("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward"), "products")
+
+
+def test_attention_is_one_of_products_by_whichever_library() -> None:
+    """By torch's own list of operations: on a GPU each library's kernels run in an operation inside the one called."""
+    import torch
+
+    from pipeline.backends.torch.observer import ATTENTION
+    from pipeline.backends.torch.products import kind_of
+
+    every = {name.split(".")[0].removeprefix("aten::") for name in torch._C._dispatch_get_all_op_names()}
+    fused = {name for name in every if re.match(r"_scaled_dot_product_|_[a-z]+_attention_(for|back)ward$", name)}
+    assert fused >= {f"_{library}_attention_forward" for library in ("flash", "efficient", "cudnn")}
+    events = [SimpleNamespace(name=f"aten::{name}", cpu_parent=None) for name in fused]
+    assert {event.name for event in events if kind_of(event) != "products"} == set()
+    assert {name for name in fused if not ATTENTION.fullmatch(name)} == set()
 
 
 def test_products_of_groups_of_few_bits_of_sparse_matrices_and_in_place_are_seen(found: dict[str, Any]) -> None:

@@ -40,7 +40,7 @@ PRODUCTS = (
     *RECURRENT,
     *SPECIAL,
 )
-ATTENTION = re.compile(r"_scaled_dot_product_\w*attention\w*|_(flash|efficient)_attention_(forward|backward)")
+ATTENTION = re.compile(r"_scaled_dot_product_\w*attention\w*|_(flash|efficient|cudnn)_attention_(forward|backward)")
 SAMPLED = ("mm", "addmm", "bmm", "convolution")  # products whose numbers show TF32, and how much of them is made again
 BATCH, ROWS, COLUMNS = 2, 64, 256
 

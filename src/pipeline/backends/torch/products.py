@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from pipeline.backends.shared.gpu_kernels import ON_TENSOR_CORES
 from pipeline.backends.shared.step_breakdown import ROUNDS, SECONDS, Operation, Product, with_rest
-from pipeline.backends.torch.observer import RECURRENT, SPECIAL
+from pipeline.backends.torch.observer import ATTENTION, RECURRENT, SPECIAL
 from pipeline.machine.quiet import captured_stderr
 from pipeline.models.torch_quick import onednn_product
 
@@ -32,7 +31,6 @@ BACKWARD = ("aten::convolution_backward",)
 GRADIENTS = ("aten::_slow_conv2d_backward",)  # which one of BACKWARD calls, for each group or for all: of float64
 WITHOUT_SIZES = tuple(f"aten::{name}" for name in (*RECURRENT, *SPECIAL))  # products of which m, n, k are not known
 ALL = (*MATMULS, LINEAR, *FORWARD, *TRANSPOSED, *BACKWARD, *GRADIENTS, *WITHOUT_SIZES)
-ATTENTION = re.compile(r"aten::_scaled_dot_product_\w*attention|aten::_(flash|efficient)_attention")
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::contiguous", "aten::clone")
 LEAST_CALLS, MOST_CALLS = 3, 50  # of a bare product, in one round
 BARE = "bare product "  # how the range of each turn begins
@@ -63,7 +61,9 @@ def kind_of(event: Any) -> str | None:
         if above.name in RANGES:
             return str(above.name)
         above = above.cpu_parent
-    if event.name in ALL or ATTENTION.match(event.name) or (event.name == CONVOLUTION and _is_transposed(event)):
+    if event.name in ALL or ATTENTION.fullmatch(event.name.removeprefix("aten::")):
+        return "products"
+    if event.name == CONVOLUTION and _is_transposed(event):
         return "products"
     return "copies" if event.name in COPIES else "other"
 
