@@ -157,6 +157,27 @@ KERNELS = {  # as NVIDIA's libraries, Triton and XLA call them
         "products",
         False,
     ),
+    "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 64, cutlass::bfloat16_t>>": (
+        "products",
+        True,
+    ),
+    "void pytorch_flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<64, cutlass::half_t>>": (
+        "products",
+        True,
+    ),
+    "void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<64, cutlass::half_t>>": (
+        "products",
+        True,
+    ),
+    "void pytorch_flash::flash_bwd_dot_do_o_kernel<true, Flash_bwd_kernel_traits<64, cutlass::half_t>>": (
+        "products",
+        False,  # a sum over rows
+    ),
+    "fmha_cutlassF_f16_aligned_64x64_rf_sm75(PyTorchMemEffAttention::AttentionKernel)": ("products", True),
+    "fmha_cutlassB_f32_aligned_64x64_k64_sm80(PyTorchMemEffAttention::AttentionBackwardKernel)": ("products", True),
+    "fmha_cutlassF_f32_aligned_64x64_rf_sm50(PyTorchMemEffAttention::AttentionKernel)": ("products", False),
+    "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x128_1x": ("products", True),
+    "cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_3_64x64x128_4x1x1_kernel0_0": ("products", True),
     "loop_convert_fusion_2": ("copies", False),
     "loop_add_fusion": ("other", False),
 }
