@@ -178,6 +178,8 @@ KERNELS = {  # as NVIDIA's libraries, Triton and XLA call them
     "fmha_cutlassF_f32_aligned_64x64_rf_sm50(PyTorchMemEffAttention::AttentionKernel)": ("products", False),
     "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x128_1x": ("products", True),
     "cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_3_64x64x128_4x1x1_kernel0_0": ("products", True),
+    "triton_poi_fused_convolution_relu_1": ("other", False),  # torch's compiler names what is fused, or beside it
+    "triton_red_fused__scaled_dot_product_cudnn_attention__to_copy_mean_mul_pow_rsqrt": ("other", False),
     "loop_convert_fusion_2": ("copies", False),
     "loop_add_fusion": ("other", False),
 }
@@ -186,6 +188,79 @@ KERNELS = {  # as NVIDIA's libraries, Triton and XLA call them
 @pytest.mark.parametrize("name", KERNELS)
 def test_what_a_kernels_name_tells(name: str) -> None:
     assert (gpu_kernels.kind(name), bool(gpu_kernels.ON_TENSOR_CORES.search(name))) == KERNELS[name]
+
+
+# Steps that torch has compiled
+
+FUSED = """
+import json
+import torch
+from torch.profiler import profile, record_function
+from pipeline.backends.torch.products import kind_of, operations, shares
+
+weight = torch.randn(64, 64, requires_grad=True)
+forward = torch.compile(lambda x: torch.erf(x @ weight).square().sum())
+update = torch.compile(lambda: weight.detach().sub_(torch.erf(weight.grad)))
+x = torch.randn(4096, 64)
+for watched in (False, True):
+    with profile() if watched else torch.no_grad() as seen, torch.enable_grad():
+        weight.grad = None
+        forward(x).backward()
+        with record_function("optimizer"):
+            update()
+fused = [event for event in seen.events() if event.name.startswith("## Call CompiledFxGraph")]
+counted = {(one.name, one.kind) for one in operations(seen.events(), 1, gpu=False)}
+print(json.dumps([[kind_of(event) for event in fused], sorted(pair for pair in counted if "fused" in pair[0])]))
+"""
+
+
+@pytest.mark.wide
+def test_what_torch_has_fused_is_an_operation() -> None:
+    """On a CPU its time counted as no operation at all, and the advice was to launch less."""
+    ended = subprocess.run(
+        [sys.executable, "-c", FUSED], env=environment(), capture_output=True, text=True, check=False, timeout=400
+    )
+    assert ended.returncode == 0, ended.stderr
+    kinds, counted = json.loads(ended.stdout.splitlines()[-1])
+    assert kinds == ["other", "other", "optimizer"]
+    assert counted == [["fused by torch.compile", "optimizer"], ["fused by torch.compile", "other"]]
+
+
+def of_torch(name: str, start: float, end: float, device: str = "CPU", **more: Any) -> Any:
+    """An event of torch's profiler, in microseconds."""
+    from torch._C._autograd import DeviceType
+    from torch.autograd.profiler_util import FunctionEvent
+
+    kind = getattr(DeviceType, device)
+    return FunctionEvent(0, name, 0, start, end, device_type=kind, use_device="cuda", **more)
+
+
+def test_the_kernels_of_a_captured_step_are_what_a_gpu_does_in_it() -> None:
+    """No operation launches them: they counted as no work, and the advice was to launch less."""
+    from pipeline.backends.torch.products import operations, shares
+
+    kernels = [
+        of_torch("nvjet_sm90_tst_128x64_64x8_1x2_h_bz_coopA_NNT", 10, 60, "CUDA"),
+        of_torch("triton_poi_fused_gelu_0", 60, 80, "CUDA"),
+        of_torch("Memcpy DtoD (Device -> Device)", 80, 90, "CUDA"),
+        of_torch("void at::native::index_select", 0, 5, "CUDA"),
+        of_torch("void flash_fwd_kernel<cutlass::half_t>", 90, 95, "CUDA"),
+        of_torch("graph", 10, 90, "CUDA", is_user_annotation=True),
+    ]
+    data, graph = of_torch("data", 0, 2), of_torch("graph", 2, 4)
+    gathered, own = of_torch("aten::index_select", 0, 2), of_torch("somebody::attention", 5, 6)
+    gathered.set_cpu_parent(data)
+    data.append_cpu_child(gathered)
+    for event, kernel in ((gathered, kernels[3]), (own, kernels[4])):
+        event.append_kernel(kernel.name, 0, kernel.time_range.elapsed_us())
+    events = [*kernels, data, gathered, graph, own]
+    assert shares(events, 100e-6, gpu=True) == pytest.approx(
+        {"products": 0.55, "copies": 0.1, "data": 0.05, "optimizer": None, "other": 0.2, "outside": 0.1}
+    )
+    found = {one.name: one for one in operations(events, 1, gpu=True)}
+    assert found["triton_poi_fused_gelu_0"].kind == "other"
+    assert found["triton_poi_fused_gelu_0"].seconds == pytest.approx(20e-6)
+    assert "void at::native::index_select" not in found
 
 
 # The real thing

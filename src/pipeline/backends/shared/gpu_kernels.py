@@ -14,11 +14,14 @@ ON_TENSOR_CORES = re.compile(
     re.IGNORECASE,
 )
 PRODUCTS = re.compile(r"gemm|gemv|conv(?!ert)|wgrad|dgrad|fprop|bprop|splitk|matmul|cutlass|nvjet|xmma", re.IGNORECASE)
+FUSED = re.compile(r"triton_(?:poi|red|per|for)_")  # by torch's compiler, called by all that is fused, or is beside it
 COPIES = re.compile(r"memcpy|convert|transpose|copy", re.IGNORECASE)
 
 
 def kind(name: str) -> str:
     """The kind of a kernel of which nothing but its name is known."""
+    if FUSED.match(name):
+        return "other"
     if PRODUCTS.search(name):
         return "products"
     return "copies" if COPIES.search(name) else "other"

@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from pipeline.backends.shared.gpu_kernels import ON_TENSOR_CORES
+from pipeline.backends.shared import gpu_kernels
 from pipeline.backends.shared.step_breakdown import ROUNDS, SECONDS, Operation, Product, with_rest
 from pipeline.backends.torch.observer import ATTENTION, RECURRENT, SPECIAL
+from pipeline.errors import cut
 from pipeline.machine.quiet import captured_stderr
 from pipeline.models.torch_quick import onednn_product
 
@@ -34,13 +35,18 @@ ALL = (*MATMULS, LINEAR, *FORWARD, *TRANSPOSED, *BACKWARD, *GRADIENTS, *WITHOUT_
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::contiguous", "aten::clone")
 LEAST_CALLS, MOST_CALLS = 3, 50  # of a bare product, in one round
 BARE = "bare product "  # how the range of each turn begins
-RANGES = ("data", "optimizer")  # as torch_probe names them
+RANGES = ("data", "optimizer")  # as a training's steps name them
+CAPTURED = "graph"  # as they name a replay of a CUDA graph
+COMPILED = "## Call CompiledFxGraph"  # how the event begins in which torch's compiler runs what it has fused
+FUSED = "fused by torch.compile"
+LEAST_SECONDS = 1e-9  # of a kernel: less is rounding
 
 
-def shares(events: Sequence[Any], wall_s: float, *, gpu: bool) -> dict[str, float]:
+def shares(events: Sequence[Any], wall_s: float, *, gpu: bool) -> dict[str, float | None]:
     """The share of `wall_s` in each kind: products, copies, data, optimizer, other; the rest is none's (`outside`).
 
-    On a GPU it is the GPU's time, and `outside` is when it waits for work.
+    On a GPU it is the GPU's time, and `outside` is when it waits for work. None for the update of a captured step,
+    whose kernels are among the others.
     """
     found: dict[str, float] = dict.fromkeys(("products", "copies", "data", "optimizer", "other"), 0.0)
     for event in events:
@@ -49,18 +55,30 @@ def shares(events: Sequence[Any], wall_s: float, *, gpu: bool) -> dict[str, floa
             found[kind] += own_seconds(event, gpu=gpu) / wall_s
         elif event.name == "data" and not gpu:  # the whole range: waiting for a loader's workers is not an operation
             found["data"] += event.cpu_time_total / 1e6 / wall_s
-    return with_rest(found)
+    for _, kind, seconds in _kernels_beside(events) if gpu else ():
+        found[kind] += seconds / wall_s
+    whole: dict[str, float | None] = {**with_rest(found)}
+    return whole | {"optimizer": None} if gpu and any(event.name == CAPTURED for event in events) else whole
 
 
 def kind_of(event: Any) -> str | None:
     """The kind of an operation; None for what is none (a range, a kernel, the engine's own events)."""
-    if not event.name.startswith("aten::") and event.name != LINEAR:
+    if not event.name.startswith(("aten::", COMPILED)) and event.name != LINEAR:
         return None
+    return _range_of(event) or _kind_by_name(event)
+
+
+def _range_of(event: Any) -> str | None:
+    """Which of RANGES an event lies in."""
     above = event.cpu_parent
     while above is not None:
         if above.name in RANGES:
             return str(above.name)
         above = above.cpu_parent
+    return None
+
+
+def _kind_by_name(event: Any) -> str:
     if event.name in ALL or ATTENTION.fullmatch(event.name.removeprefix("aten::")):
         return "products"
     if event.name == CONVOLUTION and _is_transposed(event):
@@ -74,8 +92,35 @@ def operations(events: Sequence[Any], steps: int, *, gpu: bool) -> list[Operatio
     for event in events:
         kind = kind_of(event)
         if kind is not None:
-            seconds[event.name, kind] += own_seconds(event, gpu=gpu) / steps
+            name = FUSED if event.name.startswith(COMPILED) else event.name
+            seconds[name, kind] += own_seconds(event, gpu=gpu) / steps
+    for name, kind, time_s in _kernels_beside(events) if gpu else ():
+        seconds[cut(name), kind] += time_s / steps
     return [Operation(*key, seconds=seconds[key]) for key in seconds]
+
+
+def _kernels_beside(events: Iterable[Any]) -> Iterator[tuple[str, str, float]]:
+    """A GPU's kernels that no operation of torch's has launched, by name, kind and seconds.
+
+    A CUDA graph's are launched by none, and one of Triton's, or of a user's library, by an event of another kind.
+    """
+    left: defaultdict[str, float] = defaultdict(float)
+    for event in events:
+        if _on_gpu(event):
+            left[event.name] += 0.0 if event.is_user_annotation else own_seconds(event, gpu=True)
+            continue
+        beside = kind_of(event) is None
+        for kernel in event.kernels:
+            left[kernel.name] -= kernel.duration / 1e6
+            if beside:
+                yield kernel.name, _range_of(event) or gpu_kernels.kind(kernel.name), kernel.duration / 1e6
+    for name, seconds in left.items():
+        if seconds > LEAST_SECONDS:
+            yield name, gpu_kernels.kind(name), seconds
+
+
+def _on_gpu(event: Any) -> bool:
+    return str(event.device_type).endswith("CUDA")
 
 
 def own_seconds(event: Any, *, gpu: bool) -> float:
@@ -250,8 +295,7 @@ def tensor_core_share(events: Iterable[Any]) -> float | None:
 
     The profiler draws our named ranges over the kernels too: those are not work.
     """
-    on_gpu = [event for event in events if str(event.device_type).endswith("CUDA")]
-    kernels = [event for event in on_gpu if not event.is_user_annotation]
+    kernels = [event for event in events if _on_gpu(event) and not event.is_user_annotation]
     busy = sum(event.self_device_time_total for event in kernels)
-    tensor = sum(event.self_device_time_total for event in kernels if ON_TENSOR_CORES.search(event.name))
+    tensor = sum(event.self_device_time_total for event in kernels if gpu_kernels.ON_TENSOR_CORES.search(event.name))
     return tensor / busy if busy else None

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 WARM_UP = 4  # steps before: the first is observed, and on a GPU three more go before a step is captured
-COMPILED = "; the sizes and kinds of fused operations are not known"
+COMPILED = (
+    "; what is fused counts as everything else, and a product in a CUDA graph by its kernel, whose sizes are not known"
+)
 
 
 class Enough(Exception):
