@@ -8,9 +8,11 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -240,6 +242,98 @@ def test_a_fused_update_on_a_gpu_reads_a_rate_of_float32() -> None:
     optimizer = torch.optim.AdamW([torch.zeros(3)], fused=True)
     rate_as_tensor(optimizer, torch.device("cpu"))
     assert optimizer.param_groups[0]["lr"].dtype == torch.float64
+
+
+class Counting(torch.optim.Optimizer):
+    """An optimizer of a user's: its rate falls with a number that Python counts. `word`: where that stands."""
+
+    def __init__(self, parameters: Any, word: str) -> None:
+        super().__init__(parameters, {"lr": 1.0, "count": 0})
+        self.word, self.count = word, 0
+
+    @torch.no_grad()
+    def step(self, _: Any = None) -> None:  # type: ignore[override]
+        (group,) = self.param_groups
+        (weight,) = group["params"]
+        state = self.state[weight]
+        kept = {"group": group, "state": state, "host": state, "itself": vars(self)}[self.word]
+        kept["count"] = kept.get("count", torch.zeros(()) if self.word == "host" else 0) + 1
+        weight -= group["lr"] / float(kept["count"])
+
+
+@pytest.fixture
+def no_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams of a GPU, for what runs without one."""
+    stream = SimpleNamespace(wait_stream=lambda _: None)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda *_: stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+
+
+def warming_up(optimizer: torch.optim.Optimizer, x: torch.Tensor) -> Any:
+    """A compiled step before it is captured, of which the optimizer's part alone is taken."""
+    from pipeline.backends.torch.compiled import CompiledStep
+
+    made = object.__new__(CompiledStep)
+
+    def step(*_: Any) -> None:
+        x.grad = torch.ones_like(x)
+        optimizer.step()
+
+    step.optimizer = optimizer  # type: ignore[attr-defined]
+    made.step, made.captures, made.notes = step, True, []  # type: ignore[assignment]
+    return made
+
+
+@pytest.mark.usefixtures("no_streams")
+@pytest.mark.parametrize("word", ["group", "state", "host", "itself"])
+def test_what_an_optimizer_counts_on_the_host_is_not_kept_in_a_graph(word: str) -> None:
+    """A replayed update would have the count of the step that was captured for ever."""
+    x = torch.zeros(3, requires_grad=True)
+    made = warming_up(Counting([x], word), x)
+    for _ in range(3):
+        if made.captures:
+            made._beside(None, None)
+    assert not made.captures
+    assert made.notes == [
+        "backend.compile: the step is not captured as a CUDA graph: the optimizer keeps on the host what changes from "
+        "step to step: count"
+    ]
+
+
+def test_adagrads_counters_are_on_the_device_of_a_captured_step() -> None:
+    """It makes them on the host, whatever it is asked for."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from pipeline.backends.torch.compiled import count_on_device, on_host
+
+    with FakeTensorMode():
+        optimizer = torch.optim.Adagrad([torch.zeros(3, device="cuda")])
+        assert {one["step"].device.type for one in optimizer.state.values()} == {"cpu"}
+        count_on_device(optimizer)
+        assert {one["step"].device.type for one in optimizer.state.values()} == {"cuda"}
+        assert "step" not in on_host(optimizer)
+
+
+@pytest.mark.usefixtures("no_streams")
+def test_a_step_that_cannot_be_captured_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipeline.errors import RunError
+
+    @contextmanager
+    def capturing(*_: Any, **__: Any) -> Iterator[None]:
+        yield
+        raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nCUDA kernel errors might")
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", SimpleNamespace)
+    monkeypatch.setattr(torch.cuda, "graph", capturing)
+    x = torch.zeros(3, requires_grad=True)
+    made = warming_up(torch.optim.SGD([x]), x)
+    with pytest.raises(RunError) as raised:
+        made._capture(x.detach(), x.detach())
+    assert str(raised.value) == (
+        "backend.compile=true: this step cannot be captured as a CUDA graph: CUDA error: operation not permitted when "
+        "stream is capturing; use backend.compile=false"
+    )
 
 
 def test_a_language_model_with_large_products_is_one_graph() -> None:

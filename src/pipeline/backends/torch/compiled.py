@@ -58,6 +58,8 @@ class CompiledStep:
         # Loss scaling decides on the host whether a step counts, and accumulation when one ends: no graph holds that.
         whole = step.scaler is None and step.training.accumulate == 1
         self.captures = next(step.net.parameters()).is_cuda and whole
+        if self.captures:
+            count_on_device(step.optimizer)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.norm = self.step.gathering.norm  # the captured one
         self.steps = 0
@@ -153,11 +155,19 @@ class CompiledStep:
 
     def _beside(self, x: torch.Tensor, y: torch.Tensor) -> Losses:
         """A step on a side stream, which a capture must be preceded by."""
+        before = on_host(self.step.optimizer)
         main, side = torch.cuda.current_stream(), torch.cuda.Stream()
         side.wait_stream(main)
         with torch.cuda.stream(side):
             found = self.step(x, y)
         main.wait_stream(side)
+        changed = [name for name, kept in on_host(self.step.optimizer).items() if kept != before.get(name, kept)]
+        if changed:
+            self.captures = False
+            self._note(
+                "the step is not captured as a CUDA graph: the optimizer keeps on the host what changes from step to "
+                f"step: {', '.join(changed)}"
+            )
         return found
 
     def _capture(self, x: torch.Tensor, y: torch.Tensor) -> Losses:
@@ -166,8 +176,14 @@ class CompiledStep:
         self.step.optimizer.zero_grad()  # the graph's own gradients lie in its own memory
         graph = torch.cuda.CUDAGraph()
         # Only this thread must leave the device alone meanwhile: a loader's may be filling page-locked memory.
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self.found = self.step(self.x, self.y)
+        try:
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                self.found = self.step(self.x, self.y)
+        except RuntimeError as error:
+            if "captur" not in str(error):  # as CUDA and torch say it of what waits for the device, and the like
+                raise
+            why = f"this step cannot be captured as a CUDA graph: {cut(str(error).splitlines()[0])}"
+            raise RunError(f"backend.compile=true: {why}; use backend.compile=false") from error
         self.graph, self.norm = graph, self.step.gathering.norm
         return self._replay(x, y)
 
@@ -180,6 +196,25 @@ class CompiledStep:
         self.step.gathering.norm = self.norm  # a smaller batch, which is not captured, leaves its own
         loss, scores = self.found
         return loss.clone(), scores.clone()
+
+
+def on_host(optimizer: torch.optim.Optimizer) -> dict[str, list[float]]:
+    """Numbers that an optimizer keeps on the host, by name: its own, of its groups and of its state."""
+    found: dict[str, list[float]] = {}
+    for kept in (vars(optimizer), *optimizer.param_groups, *optimizer.state.values()):
+        for name, value in kept.items():
+            if isinstance(value, torch.Tensor) and value.device.type == "cpu":
+                found.setdefault(name, []).append(float(value.double().sum()))
+            elif isinstance(value, int | float):
+                found.setdefault(name, []).append(value)
+    return found
+
+
+def count_on_device(optimizer: torch.optim.Optimizer) -> None:
+    """Move Adagrad's counters, which it makes on the host, to its weights' device: others are `make_capturable`'s."""
+    if isinstance(optimizer, torch.optim.Adagrad):
+        for parameter, state in optimizer.state.items():
+            state["step"] = state["step"].to(parameter.device)
 
 
 def make_capturable(optimizer: torch.optim.Optimizer) -> None:
