@@ -276,12 +276,15 @@ def warming_up(optimizer: torch.optim.Optimizer, x: torch.Tensor) -> Any:
 
     made = object.__new__(CompiledStep)
 
-    def step(*_: Any) -> None:
+    def step(*_: Any) -> tuple[torch.Tensor, torch.Tensor]:
         x.grad = torch.ones_like(x)
         optimizer.step()
+        return x.detach(), x.detach()
 
-    step.optimizer = optimizer  # type: ignore[attr-defined]
+    shared = SimpleNamespace(optimizer=optimizer, gathering=SimpleNamespace(norm=x), phase=lambda _: nullcontext())
+    vars(step).update(vars(shared))
     made.step, made.captures, made.notes = step, True, []  # type: ignore[assignment]
+    made.steps, made.graph, made.seconds, made.graphs = 0, None, 0.0, -1
     return made
 
 
@@ -313,6 +316,27 @@ def test_adagrads_counters_are_on_the_device_of_a_captured_step() -> None:
         count_on_device(optimizer)
         assert {one["step"].device.type for one in optimizer.state.values()} == {"cuda"}
         assert "step" not in on_host(optimizer)
+
+
+@pytest.mark.usefixtures("no_streams")
+def test_what_is_explained_of_a_captured_training_is_its_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The capture itself, which takes as long as hundreds of steps, was the first step of the window."""
+    from pipeline.backends.torch.steps_in_profile import WARM_UP
+
+    x, orders = torch.zeros(3, requires_grad=True), list[str]()
+
+    @contextmanager
+    def capturing(*_: Any, **__: Any) -> Iterator[None]:
+        orders.append("capture")
+        yield
+
+    graph = SimpleNamespace(replay=lambda: orders.append("replay"))
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: graph)
+    monkeypatch.setattr(torch.cuda, "graph", capturing)
+    made = warming_up(torch.optim.SGD([x]), x)
+    for _ in range(1, WARM_UP + 1):  # the training's first is observed, and not compiled
+        made(x.detach(), x.detach())
+    assert orders == ["capture", "replay", "replay"]
 
 
 @pytest.mark.usefixtures("no_streams")

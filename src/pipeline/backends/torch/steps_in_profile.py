@@ -20,6 +20,7 @@ from rich.console import Console
 
 from pipeline.backends.shared.step_breakdown import window
 from pipeline.backends.torch import fit as lightning
+from pipeline.backends.torch.compiled import WARM_UP as BESIDE
 from pipeline.contracts import Profiler
 from pipeline.datasets import Data
 from pipeline.machine.capability import Resolved
@@ -31,7 +32,7 @@ from pipeline.runs.run import Run
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
-WARM_UP = 4  # steps before: the first is observed, and on a GPU three more go before a step is captured
+WARM_UP = 1 + BESIDE + 1  # steps before: the first is observed; on a GPU some are run beside, and then one is captured
 COMPILED = (
     "; what is fused counts as everything else, and a product in a CUDA graph by its kernel, whose sizes are not known"
 )
