@@ -18,7 +18,7 @@ import ml_dtypes
 import numpy as np
 import own_matrices
 import pytest
-from command import done, pipeline, refused
+from command import done, environment, pipeline, refused
 from matplotlib.figure import Figure
 
 from bench.matmul import agreeing
@@ -590,3 +590,25 @@ def test_a_kernel_that_computes_once_is_not_timed(tmp_path: Path) -> None:
     (found,) = timing.found
     assert found.fault is not None and found.fault.startswith("its result, when it was timed")
     assert found.samples == []
+
+
+SHARE = """
+from pipeline.backends.keras import matrices_jax
+from pipeline.machine.device import Gpu
+
+matrices_jax.gpus = lambda: (Gpu(0, "NVIDIA H100", 80 * 10**9, (9, 0)),)
+matrices_jax.Matrices = str
+matrices_jax.matrices("gpu:0", 8 * 10**9)
+from jaxlib.xla_client import generate_pjrt_gpu_plugin_options
+print(generate_pjrt_gpu_plugin_options()["memory_fraction"])
+"""
+
+
+@pytest.mark.parametrize("name", ["XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"])
+def test_a_memory_limit_holds_on_jax_whatever_its_variables_say(name: str) -> None:
+    """JAX refuses to start with both of the variable's names."""
+    ended = subprocess.run(
+        [sys.executable, "-c", SHARE], env={**environment(), name: "0.5"}, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert float(ended.stdout) == 0.1

@@ -12,7 +12,8 @@ from pipeline.backends.keras import arrays_jax
 from pipeline.backends.shared.matrices import Memory, of_process
 from pipeline.machine.device import gpus
 
-FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # https://docs.jax.dev/en/latest/gpu_memory_allocation.html
+# https://docs.jax.dev/en/latest/gpu_memory_allocation.html; JAX does not start with both names of one thing.
+FRACTION, OLDER = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
 GROWS = "XLA_PYTHON_CLIENT_PREALLOCATE"
 
 
@@ -46,6 +47,7 @@ def matrices(place: str, limit: int | None) -> Matrices:
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_default_matmul_precision", "highest")
     if limit is not None:
+        os.environ.pop(OLDER, None)
         os.environ[FRACTION] = repr(min(1.0, limit / gpus()[int(place.partition(":")[2] or 0)].memory_bytes))
     os.environ.setdefault(GROWS, "false" if limit is None else "true")
     return Matrices(place)
