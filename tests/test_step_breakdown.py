@@ -13,6 +13,7 @@ from command import done, environment
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.backends.keras import hlo
 from pipeline.backends.keras.xla_ops import Operations
 from pipeline.backends.shared import gpu_kernels
 from pipeline.backends.shared.trace import HANDED_OVER, TASK_BEGINS, TASK_ENDS, Event, calls_by_owner, seconds_by_owner
@@ -135,6 +136,25 @@ def test_a_convolution_is_the_product_of_its_image_patches(name: str) -> None:
     found = Operations(CONVOLUTIONS)
     assert found.kind(name) == "products"
     assert found.sizes(name) == [("convolution", 8 * 4 * 4, 16, 3 * 3 * 3, 1)]
+
+
+ATTENTION = """ENTRY %main () -> bf16[2,256,8,64] {
+  %q = bf16[2,256,8,64]{3,2,1,0} parameter(0)
+  %k = bf16[2,256,8,64]{3,2,1,0} parameter(1)
+  %v = bf16[2,256,8,64]{3,2,1,0} parameter(2)
+  %forward = (bf16[2,256,8,64]{3,2,1,0}, u8[0]{0}) custom-call(%q, %k, %v), custom_call_target="__cudnn$fmhaSoftmax", backend_config={"cudnn_fmha_backend_config":{"bmm1_dot_dimension_numbers":{"lhs_contracting_dimensions":["3"],"rhs_contracting_dimensions":["3"],"lhs_batch_dimensions":["0","2"],"rhs_batch_dimensions":["0","2"]}}}
+  %backward = (bf16[2,256,8,64]{3,2,1,0}, u8[0]{0}) custom-call(%q, %k, %v), custom_call_target="__cudnn$fmhaSoftmaxBackward", backend_config={"cudnn_fmha_backend_config":{}}
+}
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("name", ["forward", "backward"])
+def test_attention_by_cudnn_is_a_product_without_sizes(name: str) -> None:
+    """Keras's MultiHeadAttention is that on JAX and a GPU: its time counted as other work, its dtype was not seen."""
+    found = Operations(ATTENTION)
+    assert found.kind(name) == "products"
+    assert found.sizes(name) == []  # two products are in it
+    assert list(hlo.products(ATTENTION)) == ["bfloat16"] * 2
 
 
 def test_events_belong_to_instructions() -> None:

@@ -13,7 +13,8 @@ _INSTRUCTION = re.compile(
     r"(?P<opcode>[a-z][\w-]*)\((?P<operands>[^)]*)\)(?P<rest>.*)"
 )
 _ARRAY = re.compile(r"([a-z][a-z0-9]*)\[([\d,]*)\]")
-_LIBRARY = re.compile(r"custom_call_target=\"[^\"]*(?:gemm|matmul|conv)", re.IGNORECASE)
+_LIBRARY = re.compile(r"custom_call_target=\"[^\"]*(?:gemm|matmul|conv|fmha)", re.IGNORECASE)
+_ATTENTION = "__cudnn$fmha"  # in whose call there are two products or more
 
 RANGES = ("data", "optimizer")  # parts of a step, as the engines name their operations
 
@@ -72,6 +73,8 @@ class Program:
         return [sizes for sizes in found if sizes is not None]
 
     def _sizes(self, one: Instruction) -> Sizes | None:
+        if _ATTENTION in one.rest:
+            return None
         shapes = [self.instructions[name].shape for name in one.operands[:2]]
         if one.attribute("dim_labels"):
             return _convolution(one, *shapes)
