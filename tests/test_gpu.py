@@ -219,6 +219,60 @@ def test_where_a_steps_time_goes(backend: str, tmp_path: Path) -> None:
     assert 0 <= step_breakdown["tensor_core_share"] <= 1
 
 
+def test_where_a_captured_steps_time_goes(tmp_path: Path) -> None:
+    """By its kernels: no operation launches them."""
+    words = ("model=cnn", "precision=mixed_bf16", "stage.probe=true", "backend.compile=true", "training.batch_size=32")
+    done = on_gpu(tmp_path, *SHORT, *words)
+    assert done.returncode == 0, done.stderr
+    step_breakdown = json.loads((artifacts(tmp_path) / "probe/step.json").read_text())["step_breakdown"]
+    shares = step_breakdown["shares"]
+    assert shares["optimizer"] is None
+    assert shares["products"] > 0 and shares["other"] > 0
+    assert sum(share or 0.0 for share in shares.values()) == pytest.approx(1, abs=0.02)
+
+
+@pytest.mark.parametrize("what", ["flash", "efficient", "cudnn", "depthwise", "transposed", "lstm", "bmm"])
+def test_the_time_of_products_is_known_on_a_gpu_whichever_kernel_it_is(what: str) -> None:
+    """Forward and backward, by the operations that launch the kernels."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.profiler import ProfilerActivity, profile
+
+    from pipeline.backends.torch.products import shares
+
+    def attention(x: torch.Tensor) -> torch.Tensor:
+        with sdpa_kernel(getattr(SDPBackend, f"{what.upper()}_ATTENTION")):
+            return torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+    layers: dict[str, tuple[Any, tuple[int, ...]]] = {
+        "depthwise": (torch.nn.Conv2d(256, 256, 3, groups=256, bias=False), (32, 256, 64, 64)),
+        "transposed": (torch.nn.ConvTranspose2d(128, 128, 3, stride=2, bias=False), (32, 128, 32, 32)),
+        "lstm": (torch.nn.LSTM(512, 512), (128, 64, 512)),
+        "bmm": (lambda x: x @ x.detach().mT, (64, 512, 512)),
+    }
+    layer, shape = layers.get(what, (attention, (8, 16, 2048, 64)))
+    if isinstance(layer, torch.nn.Module):
+        layer.to("cuda", torch.bfloat16)
+    x = torch.randn(shape, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+
+    def step() -> None:
+        x.grad = None
+        y = layer(x)
+        y = y[0] if isinstance(y, tuple) else y
+        y.backward(y.detach())
+
+    step()
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True) as seen:
+        for _ in range(5):
+            step()
+        torch.cuda.synchronize()
+    found = shares(seen.events(), 1e3, gpu=True)
+    found.pop("outside")
+    products = found["products"]
+    assert products is not None
+    assert products / sum(share or 0.0 for share in found.values()) > 0.5, found
+
+
 def test_nsys_records_the_window_or_is_refused(tmp_path: Path) -> None:
     done = on_gpu(tmp_path, *SHORT, "training.batch_size=32", "profiler=nsys", "profiler.gpu_metrics=false")
     if shutil.which("nsys") is None:
