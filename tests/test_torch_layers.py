@@ -236,6 +236,45 @@ def test_convolutions_of_any_dimension_have_their_flop() -> None:
     }
 
 
+OTHERS = """
+import json
+import torch
+from torch.profiler import profile
+from pipeline.backends.torch.products import products
+
+a, v, c = torch.randn(32, 48), torch.randn(48), torch.randn(8, 24, 24)
+found = {}
+for name, call in {
+    "mv": lambda: torch.mv(a, v),
+    "addmv": lambda: torch.addmv(torch.randn(32), a, v),
+    "addmm_": lambda: torch.zeros(32, 32).addmm_(a, a.T),
+    "baddbmm_": lambda: torch.zeros(8, 24, 24).baddbmm_(c, c),
+    "addbmm": lambda: torch.addbmm(torch.zeros(24, 24), c, c),
+    "conv_tbc": lambda: torch.conv_tbc(torch.randn(20, 4, 8), torch.randn(3, 8, 16), torch.zeros(16)),
+    "with an activation": lambda: torch._addmm_activation(torch.zeros(32), a, a.T),
+}.items():
+    with profile(record_shapes=True) as seen:
+        call()
+    found[name] = sum(one.FLOP for one in products(seen.events(), (9,), 1, gpu=False))
+print(json.dumps(found))
+"""
+
+
+def test_products_with_vectors_in_place_and_over_time_have_their_flop() -> None:
+    """Their dtypes were in the receipt, and their time counted as other work."""
+    done = subprocess.run([sys.executable, "-c", OTHERS], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "mv": 2 * 32 * 48,
+        "addmv": 2 * 32 * 48,
+        "addmm_": 2 * 32 * 32 * 48,
+        "baddbmm_": 8 * 2 * 24**3,
+        "addbmm": 8 * 2 * 24**3,
+        "conv_tbc": 2 * 18 * 4 * 16 * (3 * 8),
+        "with an activation": 2 * 32 * 32 * 48,
+    }
+
+
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=200, check=False)

@@ -18,7 +18,11 @@ from pipeline.errors import cut
 from pipeline.machine.quiet import captured_stderr
 from pipeline.models.torch_quick import onednn_product
 
-MATMULS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+MATMULS = (
+    *("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"),
+    *("aten::addmm_", "aten::baddbmm_", "aten::_addmm_activation"),  # addbmm and conv_tbc are several of the first
+)
+VECTORS = ("aten::addmv", "aten::addmv_")  # by one of which mv multiplies
 LINEAR = "mkldnn::_linear_pointwise"
 FORWARD = (
     *("aten::mkldnn_convolution", "aten::cudnn_convolution", "aten::_conv_depthwise2d", "aten::conv_depthwise3d"),
@@ -31,7 +35,7 @@ TRANSPOSED = ("aten::cudnn_convolution_transpose", "aten::slow_conv_transpose2d"
 BACKWARD = ("aten::convolution_backward",)
 GRADIENTS = ("aten::_slow_conv2d_backward",)  # which one of BACKWARD calls, for each group or for all: of float64
 WITHOUT_SIZES = tuple(f"aten::{name}" for name in (*RECURRENT, *SPECIAL))  # products of which m, n, k are not known
-ALL = (*MATMULS, LINEAR, *FORWARD, *TRANSPOSED, *BACKWARD, *GRADIENTS, *WITHOUT_SIZES)
+ALL = (*MATMULS, *VECTORS, LINEAR, *FORWARD, *TRANSPOSED, *BACKWARD, *GRADIENTS, *WITHOUT_SIZES)
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::contiguous", "aten::clone")
 LEAST_CALLS, MOST_CALLS = 3, 50  # of a bare product, in one round
 BARE = "bare product "  # how the range of each turn begins
@@ -153,6 +157,9 @@ def _sizes(event: Any, outputs: dict[Any, Any], example: tuple[int, ...]) -> tup
         left, right = shapes[-2:] if event.name in ("aten::mm", "aten::bmm") else shapes[1:3]
         batch = left[0] if len(left) == 3 else 1
         return "product", left[-2], right[-1], left[-1], batch
+    if event.name in VECTORS:
+        m, k = shapes[1]
+        return "product", m, 1, k, 1
     if event.name == LINEAR:
         (*rows, inputs), (units, _) = shapes[:2]
         return "product", math.prod(rows), units, inputs, 1
