@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import COMMAND, DIGITS, TORCH_THEN_WIDE, environment, failed, message, runs, status
+from command import COMMAND, DIGITS, TORCH_THEN_WIDE, environment, message, pipeline, refused, runs, status
 
 from pipeline.contracts import Model
 from pipeline.models import largest_setting
@@ -356,8 +356,10 @@ sys.exit(7)
 # Memory
 
 
-def test_a_model_too_large_is_refused_before_it_is_built(tmp_path: Path) -> None:
-    said = failed(tmp_path, "dataset=digits", "model.units=[300000000]")
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+def test_a_model_too_large_is_refused_before_the_run_is_made(backend: str, tmp_path: Path) -> None:
+    """It is not built for that either: 84 GiB of weights."""
+    said = refused(tmp_path, "dataset=digits", f"backend={backend}", "model.units=[300000000]")
     parameters = 300_000_000 * (64 + 1 + 10) + 10
     gib = parameters * 4 * 4 / 2**30  # weights, gradients and Adam's two moments in float32
     assert said.startswith(
@@ -395,12 +397,11 @@ def test_the_largest_setting_of_a_model_is_named(model: Model, named: str) -> No
 
 
 @pytest.mark.wide
-def test_a_model_too_large_to_be_built(tmp_path: Path) -> None:
-    """Keras tells a model's size by building it, without its weights."""
-    said = failed(tmp_path, "dataset=digits", "backend=jax", "model.units=[400000000]")
-    assert said.startswith(
-        "out of memory: 30,000,000,010 parameters with gradients and optimizer state need 447.0 GiB; "
-    )
+def test_a_model_too_large_of_a_cell_fails_before_it_is_built(tmp_path: Path) -> None:
+    """A cell keeps its run, by which the same grid, given again, knows that it failed."""
+    result = pipeline(tmp_path, "-m", "dataset=digits", "model.units=[300000000]", "training.epochs=1")
+    assert result.returncode == 1
+    assert "failed  the one cell  out of memory: 22,500,000,010 parameters" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from pipeline.raised import COLOURS, in_words, place, where
 
 Activation = Literal["relu", "tanh", "sigmoid", "gelu", "silu", "elu"]
 KERAS_BEGINS = re.compile(r"Exception encountered when calling ")  # the line above what is said of it
+WIDE = 4096  # a matrix of this width takes 0.25 GiB with gradients and Adam's moments: any machine has room for it
 PADDING = 0  # the token that sequences of different lengths are filled up with
 LayerDtype = Literal["float16", "bfloat16", "float32", "float64"]
 
@@ -83,12 +84,22 @@ def built(builder: Callable[[Shapes], Any], shapes: Shapes) -> Any:
 
 def largest_setting(model: Model) -> str:
     """The setting with the largest integer, which mostly decides the size, with its key: `model.width=512`."""
-    settings = {field.name: getattr(model, field.name) for field in fields(model)}  # type: ignore[arg-type]  # a spec
-    largest = {name: max(found) for name, value in settings.items() if (found := _integers(value))}
+    largest = _largest(model)
     if not largest:
         return "the model"
     name = max(largest, key=lambda one: largest[one])
     return f"model.{name}={shown(getattr(model, name))}"
+
+
+def may_be_too_large(model: Model) -> bool:
+    """Whether a model has a setting so large that it is worth asking for its size before a run begins."""
+    return max(_largest(model).values(), default=0) > WIDE
+
+
+def _largest(model: Model) -> dict[str, int]:
+    """The largest integer of each setting that has any."""
+    settings = {field.name: getattr(model, field.name) for field in fields(model)}  # type: ignore[arg-type]  # a spec
+    return {name: max(found) for name, value in settings.items() if (found := _integers(value))}
 
 
 def _integers(value: object) -> list[int]:

@@ -13,6 +13,7 @@ from pipeline.errors import UserError
 from pipeline.experiment.checks import check_monitor
 from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
+from pipeline.models import may_be_too_large
 from pipeline.models.patterns import matches
 from pipeline.profilers import window
 from pipeline.runs.json_files import read_json
@@ -51,6 +52,8 @@ def rehearse(
             also(data.task)
         if asks_the_model(experiment):
             experiment.backend.load().check_model(experiment, data.task.shapes, resolved)
+        elif may_be_too_large(experiment.data_model):
+            experiment.backend.load().check_size(experiment, data.task.shapes, resolved)
         if not is_ours(experiment.loss):
             with experiment.backend.load().loss_of(experiment, resolved) as trained:
                 measuring.try_loss(experiment, data, trained)
@@ -66,6 +69,7 @@ def asks_the_data(experiment: Experiment) -> bool:
     data = experiment.data_source
     return (
         asks_the_model(experiment)
+        or may_be_too_large(experiment.data_model)
         or not is_ours(data)
         or data.of_user
         or training.batch_size > MANY

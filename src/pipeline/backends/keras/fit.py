@@ -29,7 +29,7 @@ from pipeline.machine.device import Place
 from pipeline.machine.memory import process_peak_bytes, refuse_too_large
 from pipeline.machine.precision import FORMATS, GROWTH_STEPS, bytes_per_number
 from pipeline.machine.quiet import quiet_import, quiet_imports
-from pipeline.models import Shapes, largest_setting, weights
+from pipeline.models import Shapes, largest_setting, may_be_too_large, weights
 from pipeline.models.start import start_of
 from pipeline.profilers import Subject
 from pipeline.runs.fit import Fit, Predict, Start
@@ -164,6 +164,12 @@ def check_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> N
             experiment.kinds_of_update(weights.shapes_keras(model), model.output_shape[-1])
 
 
+def check_size(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> None:
+    """Refuse a model that is too large for the device, without giving it values. Raises UserError."""
+    with runtime_settings(experiment, resolved):
+        _check_sketch(experiment, shapes, resolved)
+
+
 @contextlib.contextmanager
 def loss_of(experiment: Experiment, resolved: Resolved) -> Iterator[Callable[..., np.ndarray]]:
     """What a training would lower, as a function of arrays."""
@@ -179,13 +185,11 @@ def _initial_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -
 
     Keras's generators are seeded first. Raises UserError where it cannot be trained in the memory there is.
     """
+    if may_be_too_large(experiment.data_model):
+        _check_sketch(experiment, shapes, resolved)
     keras.utils.set_random_seed(experiment.seed)
     model = net.made(experiment.data_model, shapes)
-    each = bytes_per_number(FORMATS[resolved.precision].parameters)
-    parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
-    numbers = 2 + experiment.optimizer.slots()
-    free, setting = free_memory(experiment, resolved), largest_setting(experiment.data_model)
-    refuse_too_large(parameters, numbers, each, free, str(resolved.place), setting)
+    _check_size(model, experiment, resolved)
     built = weights.from_keras(model)
     trained, names = weights.trained_keras(model), weights.keras_names(model)
     values, start = start_of(experiment, built, trained, names, partial(keras_adapters.dense_layers, model))
@@ -193,7 +197,25 @@ def _initial_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -
     if start.adapters is not None:
         keras_adapters.adapt(model, start.adapters)
     weights.freeze_keras(model, start.frozen)
-    return model, sum(math.prod(variable.shape) for variable in model.trainable_variables), start
+    return model, _trained(model), start
+
+
+def _check_sketch(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> None:
+    sketch = net.sketch(experiment.data_model, shapes)
+    if sketch is not None:
+        _check_size(sketch, experiment, resolved)
+
+
+def _check_size(model: Any, experiment: Experiment, resolved: Resolved) -> None:
+    each = bytes_per_number(FORMATS[resolved.precision].parameters)
+    numbers = 2 + experiment.optimizer.slots()
+    free, setting = free_memory(experiment, resolved), largest_setting(experiment.data_model)
+    refuse_too_large(_trained(model), numbers, each, free, str(resolved.place), setting)
+
+
+def _trained(model: Any) -> int:
+    """How many numbers of a model are trained."""
+    return sum(math.prod(variable.shape) for variable in model.trainable_variables)
 
 
 def _optimizer(experiment: Experiment, model: Any, resolved: Resolved) -> Any:

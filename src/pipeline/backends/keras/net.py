@@ -18,6 +18,7 @@ keras = quiet_import("keras")
 global_state = quiet_import("keras.src.backend.common.global_state")
 
 KERAS_NAMES = "object_name_uids"
+WITHOUT_VALUES = "uninitialized_variables"  # which Keras gives values to when a later scope ends
 
 
 def attention(model: Any) -> Counter[str]:
@@ -58,6 +59,19 @@ def made(model: Model, shapes: Shapes) -> Any:
     if hasattr(net, "output_shape"):  # a subclass of keras.Model need not know its own
         _check_shape(net.output_shape, shapes)
     return net
+
+
+def sketch(model: Model, shapes: Shapes) -> Any:
+    """The Keras model with variables that have a shape and no values; None where its builder works with values."""
+    before = global_state.get_global_attribute(WITHOUT_VALUES)
+    global_state.set_global_attribute(WITHOUT_VALUES, [])
+    try:
+        with keras.StatelessScope(initialize_variables=False):
+            return made(model, shapes)
+    except Exception:  # whatever it is, the model that has values says so too
+        return None
+    finally:
+        global_state.set_global_attribute(WITHOUT_VALUES, before)
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from pipeline.backends.torch.group import Group
 from pipeline.backends.torch.joined import Lead
 from pipeline.backends.torch.lean_import import lean_import
 from pipeline.backends.torch.lowering import Lowering
-from pipeline.backends.torch.net import example, initial_net, made, peak_memory
+from pipeline.backends.torch.net import check_sketch, example, initial_net, made, peak_memory
 from pipeline.backends.torch.peers import Alone, Others, Peers, accounts, data_parallel, not_observed
 from pipeline.backends.torch.settings import runtime_settings
 from pipeline.backends.torch.threads import threads_for
@@ -123,6 +123,12 @@ def check_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> N
         if experiment.optimizer.asks_the_model:
             every = {name: shape for name, _, shape in weights.parameters_torch(net)}
             experiment.kinds_of_update(every, shapes.outputs[-1])
+
+
+def check_size(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> None:
+    """Refuse a model that is too large for the device, without making it. Raises UserError."""
+    with runtime_settings(experiment, resolved):
+        check_sketch(experiment, shapes, Lowering(resolved))
 
 
 @contextlib.contextmanager

@@ -40,13 +40,7 @@ def initial_net(experiment: Experiment, shapes: Shapes, lowering: Lowering) -> t
     """
     torch.manual_seed(experiment.seed)
     model = experiment.data_model
-    with contextlib.suppress(RuntimeError, NotImplementedError, TypeError):  # not every builder works without memory
-        with torch.device("meta"):
-            sketch = made(model, shapes)
-        free = free_memory(lowering.device, experiment.device.memory_limit_bytes)
-        numbers = 2 + experiment.optimizer.slots()
-        setting = largest_setting(model)
-        refuse_too_large(trained(sketch), numbers, lowering.dtype.itemsize, free, str(lowering.device), setting)
+    check_sketch(experiment, shapes, lowering)
     net = made(model, shapes)
     if lowering.dtype == torch.float64:
         net = net.to(torch.float64)
@@ -62,6 +56,18 @@ def initial_net(experiment: Experiment, shapes: Shapes, lowering: Lowering) -> t
         check_outputs(_tried(net.eval(), model, shapes, wide, rounded).shape, shapes)
     net.train()
     return net, trained(net), start
+
+
+def check_sketch(experiment: Experiment, shapes: Shapes, lowering: Lowering) -> None:
+    """Refuse a model that is too large for the device, without making it. Raises UserError."""
+    model = experiment.data_model
+    with contextlib.suppress(RuntimeError, NotImplementedError, TypeError):  # not every builder works without memory
+        with torch.device("meta"):
+            sketch = made(model, shapes)
+        free = free_memory(lowering.device, experiment.device.memory_limit_bytes)
+        numbers = 2 + experiment.optimizer.slots()
+        setting = largest_setting(model)
+        refuse_too_large(trained(sketch), numbers, lowering.dtype.itemsize, free, str(lowering.device), setting)
 
 
 def made(model: Model, shapes: Shapes) -> torch.nn.Module:
