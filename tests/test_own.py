@@ -210,6 +210,46 @@ def test_what_a_model_raises_in_a_step_is_one_message_with_the_batch(mine: Path,
     assert (run / "artifacts/traceback.txt").read_text().startswith("Traceback (most recent call last)")
 
 
+FAILS = """
+from pipeline.contracts import Model
+from pipeline.spec import spec
+
+@spec
+class Fails(Model):
+    broken: bool = True
+
+    def keras(self, shapes):
+        import keras
+
+        class Halves(keras.layers.Layer):
+            def call(layer, x, training=False):
+                if training and self.broken:
+                    raise KeyError("half of it is missing")
+                return keras.ops.reshape(x, (-1, x.shape[-1] // 2)) if training else x
+
+        return keras.Sequential([keras.Input(shapes.x), keras.layers.Flatten(), Halves(), keras.layers.Dense(10)])
+"""
+ENDS = {  # the second is raised by Keras's own layer, in the step that the user's made too narrow for it
+    "true": r"raises KeyError: half of it is missing, in call \(.*own_fails\.py, line 15\)",
+    "false": r"raises ValueError: Input 0 with name 'None' of layer 'dense' is incompatible .* shape \(64, 32\)",
+}
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("broken", ENDS)
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_what_a_layer_on_keras_raises_in_a_step_is_one_message(backend: str, broken: str, tmp_path: Path) -> None:
+    chosen = "_target_: own_fails.Fails\nbroken: true\n"
+    write_files(tmp_path, {"own_fails.py": FAILS, "conf/model/fails.yaml": chosen})
+    words = ("--config-dir=conf", "dataset=digits", "model=fails", f"model.broken={broken}", f"backend={backend}")
+    named = {"PIPELINE_MODULES": "own_fails", "PYTHONPATH": str(tmp_path)}
+    result = pipeline(tmp_path, *words, "training.epochs=1", **named)
+    assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
+    begins = r"error: model=fails, in step 1 on a batch of 32 examples, "
+    whole = f"{begins}{ENDS[broken]}; artifacts/traceback.txt has the traceback"
+    assert re.fullmatch(whole, result.stderr.splitlines()[-1]), result.stderr
+
+
 def with_models(mine: Path) -> dict[str, str]:
     return {**allowed(mine), "PIPELINE_MODULES": "own_nets,own_models"}
 

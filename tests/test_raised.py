@@ -49,6 +49,30 @@ def test_a_traceback_that_is_quoted_counts() -> None:
     assert in_words(caught(lambda: (_ for _ in ()).throw(RuntimeError(quoted)))).startswith("KeyError: 3, in load (")
 
 
+OF_KERAS = "Exception encountered when calling Odd.call().\n\n\x1b[1mit breaks.\x1b[0m\n\nArguments received by Odd"
+IN_A_GRAPH = 'in user code:\n\n    File "{}", line 7, in call\n        raise\n\n    {}: {}'
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (TypeError(OF_KERAS), "TypeError: it breaks"),
+        (KeyError(OF_KERAS), "KeyError: it breaks"),
+        (ValueError(IN_A_GRAPH.format(json.__file__, "ValueError", OF_KERAS)), "ValueError: it breaks"),
+        (RuntimeError(IN_A_GRAPH.format(json.__file__, "KeyError", repr(OF_KERAS))), "KeyError: it breaks"),
+    ],
+)
+def test_what_keras_says_around_a_message_is_left_out(error: Exception, said: str) -> None:
+    """The layer and what it was called with: in a graph of TensorFlow's below a traceback, of a KeyError in quotes."""
+    assert in_words(error) == said
+
+
+def test_what_tensorflow_makes_of_a_function_is_not_the_users_file(tmp_path: Path) -> None:
+    generated = tmp_path / "__autograph_generated_file_x7.py"
+    generated.write_text("")
+    assert in_words(ValueError(f'in user code: File "{generated}", line 1, in tf__step')).endswith("in tf__step")
+
+
 @pytest.mark.parametrize(("file", "top"), [("lab/nets.py", "lab"), ("lab.py", "lab")])
 def test_an_installed_package_that_the_user_names_is_theirs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, top: str

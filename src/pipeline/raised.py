@@ -17,6 +17,12 @@ LONGEST = 300  # characters of an exception's message that are shown
 ROW = 200  # of one in a row of a table
 QUOTED = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\w+)')
 RAISED = re.compile(r"^\s*([\w.]*(?:Error|Exception): .*\S)", re.MULTILINE)
+OF_A_LAYER = re.compile(  # Keras's words around what is raised while a layer is called
+    r"(?:(?P<kind>[\w.]*(?:Error|Exception)): ['\"]?)?Exception encountered when calling \S+\s+(?P<said>.*?)\s+"
+    r"Arguments received by ",
+    re.DOTALL,
+)
+GENERATED = "__autograph_generated_file"  # what TensorFlow makes of a function, whoever wrote it
 COLOURS = re.compile(r"\x1b\[[\d;]*m")  # Keras's
 
 
@@ -48,6 +54,8 @@ def is_of_this_package(error: BaseException) -> bool:
 
 def _users(file: str, line: int, function: str) -> str | None:
     path = Path(file)
+    if path.name.startswith(GENERATED):
+        return None
     if path.is_relative_to(HERE) or not path.is_file() or (is_installed(path) and not _is_named(path)):
         return None
     with contextlib.suppress(ValueError, OSError):  # it lies elsewhere, or the current folder is gone
@@ -64,11 +72,20 @@ def _is_named(path: Path) -> bool:
 def message(error: BaseException) -> str:
     """`ValueError: ...` on one line; of a long message beginning and end, where the reason often stands.
 
-    A loader's worker and TensorFlow's graphs quote a traceback in the message, and what was raised below it.
+    A loader's worker and TensorFlow's graphs quote a traceback in the message, and what was raised below it; Keras puts
+    it between the layer that was called and what with.
     """
     text = COLOURS.sub("", str(error))
+    layer = OF_A_LAYER.search(COLOURS.sub("", _unquoted(str(error))))
+    if layer is not None:
+        return shortened(f"{layer['kind'] or type(error).__name__}: {' '.join(layer['said'].split()).rstrip('.')}")
     raised = RAISED.findall(text) if QUOTED.search(text) else []
     return shortened(raised[-1] if raised else f"{type(error).__name__}: {' '.join(text.split())}")
+
+
+def _unquoted(text: str) -> str:
+    """A KeyError shows its message as Python writes a string."""
+    return text.replace("\\n", "\n").replace("\\x1b", "\x1b")
 
 
 def first_line(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.backends.keras.engine import Engine
+from pipeline.backends.keras.model_errors import model_explained
 from pipeline.backends.shared.progress import Watch
 from pipeline.datasets import Data, Split
 from pipeline.loaders import ahead, paced
@@ -34,7 +35,9 @@ def feeder(engine: Engine, experiment: Experiment, data: Data, watch: Watch) -> 
 
         def in_memory() -> Iterator[tuple[Any, ...]]:
             for block in profile.blocks(watch.blocks(most)):
-                yield block, *engine.block(block)
+                with model_explained(experiment, watch, watch.step + 1, block.size):
+                    found = engine.block(block)
+                yield block, *found
 
         return in_memory
     start = divmod(watch.batches, watch.plan.batches)
@@ -48,7 +51,9 @@ def feeder(engine: Engine, experiment: Experiment, data: Data, watch: Watch) -> 
             steps: list[tuple[Any, ...]] = []
             for x, y in profile.steps(islice(batches, len(block))):
                 at = len(steps)
-                steps.append(engine.batch(x, y, block[at : at + 1]))
+                number = watch.step + 1 + int(block.updates[:at].sum())
+                with model_explained(experiment, watch, number, block.size):
+                    steps.append(engine.batch(x, y, block[at : at + 1]))
                 if not watch.batches and len(steps) == 1:
                     engine.settle()
                     watch.run.mark("first_step_s")

@@ -18,7 +18,7 @@ from keras.src.backend.common import dtypes
 
 from pipeline.backends.keras.devices_jax import Several, devices_of, near
 from pipeline.backends.keras.hlo import products
-from pipeline.backends.keras.net import attention
+from pipeline.backends.keras.net import attention, called
 from pipeline.backends.keras.tf32 import by_program
 from pipeline.backends.keras.updates import bounded, control_of, moved_average
 from pipeline.errors import RunError
@@ -155,7 +155,7 @@ class Engine:
         return {LEFT_OUT: ",".join([*left_out(os.environ.get("XLA_FLAGS", "")), "cse_barrier_expander"])}
 
     def _loss(self, trainable: Any, fixed: Any, optimizer: Any, x: Any, y: Any, control: Any) -> tuple[Any, Any]:
-        outputs, fixed = self.model.stateless_call(trainable, fixed, x, **mode(self.model, training=True))
+        outputs, fixed = called(self.model, trainable, fixed, x, training=True)
         outputs = widened(outputs)
         loss = self.task.loss_of(self.loss, jnp, outputs, y)
         with keras.StatelessScope(list(zip(self.optimizer.variables, optimizer, strict=True))):
@@ -259,11 +259,6 @@ class Engine:
         return seen
 
 
-def mode(model: Any, *, training: bool) -> dict[str, bool]:
-    """The argument by which a model is called to train or not; one whose `call` does not take it is called without."""
-    return {"training": training} if model._call_has_training_arg else {}
-
-
 def widened(outputs: Any) -> Any:
     """Outputs, or weights, in float32 at least, as a loss, a score and an average take them."""
     return outputs.astype(jnp.float32) if outputs.dtype in (jnp.float16, jnp.bfloat16) else outputs
@@ -274,7 +269,7 @@ def inference(model: Any) -> Callable[[np.ndarray], np.ndarray]:
 
     @jax.jit
     def forward(trainable: Any, fixed: Any, x: Any) -> Any:
-        return model.stateless_call(trainable, fixed, x, **mode(model, training=False))[0]
+        return called(model, trainable, fixed, x, training=False)[0]
 
     def run(x: np.ndarray) -> np.ndarray:
         state = [[v.value for v in group] for group in (model.trainable_variables, model.non_trainable_variables)]

@@ -85,6 +85,15 @@ def fresh_names() -> Iterator[None]:
         global_state.set_global_attribute(KERAS_NAMES, before)
 
 
+def called(model: Any, trainable: Any, fixed: Any, x: Any, *, training: bool) -> Any:
+    """Outputs, and the new values of what is not trained, for these values of the model's variables.
+
+    A model whose `call` does not take `training` is called without.
+    """
+    mode = {"training": training} if model._call_has_training_arg else {}
+    return model.stateless_call(trainable, fixed, x, **mode)
+
+
 def description(net: Any) -> str:
     """The model as JSON, as far as Keras can describe it: a class of a user's own may have no `get_config`."""
     try:

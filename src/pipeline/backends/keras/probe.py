@@ -17,6 +17,7 @@ from pipeline.backends.keras.fit import (
     keras,
     runtime_settings,
 )
+from pipeline.backends.keras.net import called
 from pipeline.backends.keras.updates import bounded
 from pipeline.backends.shared.step_breakdown import NUMBERS, FirstStep, Machine, first_batch
 from pipeline.datasets import Data
@@ -81,7 +82,7 @@ def _by_jax(model: Any, optimizer: Any, loss: Any, x: Any) -> tuple[float, list[
     )
 
     def scaled(trainable: Any) -> tuple[Any, Any]:
-        outputs, _ = model.stateless_call(trainable, fixed, x, **engine_module.mode(model, training=True))
+        outputs, _ = called(model, trainable, fixed, x, training=True)
         value = loss(outputs)
         return optimizer.scale_loss(value), value
 

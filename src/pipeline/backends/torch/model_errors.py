@@ -6,11 +6,9 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline.backends.shared.model_errors import of_model
 from pipeline.backends.torch.step import Step
-from pipeline.errors import Readable, RunError
-from pipeline.machine.memory import is_out_of_memory
-from pipeline.runs.user_errors import as_run_error
-from pipeline.spec import choice
+from pipeline.errors import RunError
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -24,14 +22,7 @@ def as_error_of_model(
     It is if the net of a user's model was called, or its gradients were under way, and it was not this package's own
     code that raised. Memory that runs out is the machine's.
     """
-    if isinstance(error, Readable) or is_out_of_memory(error):
-        return None
-    if type(experiment.data_model).__module__.startswith("pipeline.") or not _in_model(error, step):
-        return None
-    batch = f"a batch of {examples} example{'s' * (examples != 1)}"
-    if examples == 1 < experiment.training.batch_size:
-        batch += " (the last of an epoch; choose another training.batch_size)"
-    return as_run_error(error, f"model={choice(experiment.data_model)}, in step {number:,} on {batch},", artifacts)
+    return of_model(error, _in_model(error, step), experiment, number, examples, artifacts)
 
 
 def _in_model(error: Exception, step: Step) -> bool:
