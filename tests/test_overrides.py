@@ -16,7 +16,7 @@ from pipeline.allowed import allowed_modules
 from pipeline.cli.conf_path import conf_path
 from pipeline.cli.exits import LONGEST_MESSAGE, status_of
 from pipeline.cli.help import choices
-from pipeline.cli.overrides import chosen_by_cell
+from pipeline.cli.overrides import chosen_by_cell, whole_numbers
 from pipeline.command_line import composed
 from pipeline.datasets.mnist_like import MnistLike
 from pipeline.errors import UserError, bad_choice, nearest
@@ -176,6 +176,8 @@ NAMED = {
     "training.log_every_n_steps=9999999999": "training.log_every_n_steps=9999999999: too large; an integer ...",
     "model.units=[99999999999999999999]": "model.units.0=99999999999999999999: too large; ...",
     f"model.units=[1{'0' * 400}]": "model.units.0=an integer of 1,329 bits: too large; ...",
+    "training.epochs=1.5e0": "training.epochs=1.5: should be a valid integer",
+    "training.epochs=1000.0": "training.epochs=1000.0: should be a valid integer; write 1000",
     "optimizer.learning_rate=1e20": "optimizer.learning_rate=1e+20: should be less than or equal to 1000",
     "optimizer=adagrad optimizer.initial_accumulator=inf": (
         "optimizer.initial_accumulator=inf: should be a finite number, up to 1e+38"
@@ -372,3 +374,36 @@ def test_what_a_stage_chooses_can_be_replaced(stage: str, group: str, capsys: py
     """A stage sets no key below a group: another choice would lack it."""
     for choice in choices([conf_path()])[group]:
         assert said([f"stage={stage}", f"{group}={choice}", "device=cpu", "tracking=none"], capsys)[0] == 0, choice
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("training.epochs=1e3", "training.epochs=1000"),
+        ("seed=1E1,2.5e+1,3", "seed=10,25,3"),
+        ("model.units=[1e2,64]", "model.units=[100,64]"),
+        ("optimizer.learning_rate=1e-3", "optimizer.learning_rate=1e-3"),
+        ("optimizer.learning_rate=1e20", "optimizer.learning_rate=1e20"),
+        ("training.epochs=1.25e1", "training.epochs=1.25e1"),
+        ("name='1e3'", "name='1e3'"),
+        ("model=1e3", "model=1e3"),
+        ("stage.prompt=Of 1e3, or 1e4", "stage.prompt=Of 1e3, or 1e4"),
+        ("optimizer.learning_rate=interval(1e0,1e2)", "optimizer.learning_rate=interval(1e0,1e2)"),
+        ("++stage.arguments.rate=1e0", "++stage.arguments.rate=1e0"),
+        ("hydra.sweeper.timeout=1e3", "hydra.sweeper.timeout=1e3"),
+    ],
+)
+def test_a_whole_number_in_scientific_notation_is_one(given: str, meant: str) -> None:
+    assert whole_numbers(given) == meant
+
+
+def test_a_count_in_scientific_notation_is_recorded_as_one() -> None:
+    kept: dict[str, Any] = {}
+
+    def keep(config: Mapping[str, Any], _: Sequence[str]) -> int:
+        kept.update(config)
+        return 0
+
+    composed(["dataset=digits", "training.epochs=1e3", "model.units=[1e2]", "seed=1e1"], keep)
+    assert (kept["training"]["epochs"], kept["model"]["units"], kept["seed"]) == (1000, [100], 10)
+    assert type(kept["training"]["epochs"]) is int

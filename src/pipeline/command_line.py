@@ -30,6 +30,7 @@ from pipeline.cli.overrides import (
     explained,
     keys_of,
     prose_as_text,
+    whole_numbers,
 )
 from pipeline.cli.recipe import with_choices_to_add
 from pipeline.errors import UserError, cut
@@ -74,7 +75,7 @@ def composed(arguments: list[str], act: Act = run_one) -> int:
     for argument in arguments:
         if not argument.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in argument):
             raise UserError(f"{cut(argument)}: not text in UTF-8")
-    arguments = [_name_as_text(added_where_open(canonical_device(argument))) for argument in arguments]
+    arguments = [whole_numbers(_name_as_text(added_where_open(canonical_device(argument)))) for argument in arguments]
     if not {"-m", "--multirun"} & set(arguments):  # of a grid, a,b are two values
         arguments = [prose_as_text(argument) for argument in arguments]
     parsed = _parsed(arguments)

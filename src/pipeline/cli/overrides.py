@@ -25,12 +25,15 @@ from pipeline.cli.conf_path import conf_path
 from pipeline.cli.help import choices
 from pipeline.errors import UserError, bad_choice, bad_key, cut, shown
 from pipeline.machine.device import canonical
+from pipeline.spec import LARGEST_INTEGER
 
 SHORT = {"lr": "learning_rate", "bs": "batch_size"}  # as other programs call them
 OF_GRIDS = ("launcher", "sweeper")  # of Hydra's own part, what says who runs the cells of a grid
 NOT_OURS = {("hydra/launcher", "basic")}  # a choice that Hydra has and the pipeline refuses
 LONGEST_KEY = 200
 OPEN = ("stage.arguments", "stage.data_arguments", "stage.trainer", "stage.fit", "dataset.arguments")  # any key fits in
+SCIENTIFIC = re.compile(r"-?\d+(\.\d*)?e\+?\d+", re.IGNORECASE)
+NUMBERS = re.compile(r"\[?[\d.e+-]+(,[\d.e+-]+)*\]?", re.IGNORECASE)  # one, several of a grid, or a list
 PROSE = ("stage.prompt", "stage.samples.prompt")  # texts that may hold anything
 VALUES_LOOKED_AT = 1000  # of a grid's choices; more of them are numbers, which no choice is
 
@@ -220,6 +223,24 @@ def added_where_open(argument: str) -> str:
 def is_open(key: str) -> bool:
     """Whether a key, or an override, is an entry of a mapping that any entry fits in."""
     return key.startswith(tuple(f"{one}." for one in OPEN))
+
+
+def whole_numbers(argument: str) -> str:
+    """`training.epochs=1e3` as `training.epochs=1000`: Hydra makes 1000.0 of it, which is no count and is shown so.
+
+    Not a name, an entry of an open mapping, which may be for a function that tells the two apart, or Hydra's.
+    """
+    key, equals, value = argument.partition("=")
+    bare = key.lstrip("+")
+    named = "." not in bare and bare != "seed"
+    if not NUMBERS.fullmatch(value) or named or is_open(bare) or _is_hydras(bare):
+        return argument
+    return key + equals + SCIENTIFIC.sub(_whole, value)
+
+
+def _whole(found: re.Match[str]) -> str:
+    number = float(found[0])
+    return str(int(number)) if number.is_integer() and abs(number) <= LARGEST_INTEGER else found[0]
 
 
 def prose_as_text(argument: str) -> str:
