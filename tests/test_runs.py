@@ -418,6 +418,15 @@ def test_how_a_run_goes_on_can_be_typed_back(tmp_path: Path, name: str) -> None:
     assert refused(tmp_path, *typed) == f"{word}: {killed.name} has no checkpoint; run it anew"
 
 
+def test_of_a_copy_it_is_said_which_run_it_is(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "runs", 0.9)
+    assert "\nrun " not in pipeline(tmp_path, "stage=show", "run=latest").stdout
+    shutil.copytree(run, tmp_path / "runs" / "kept")
+    assert f"\nrun      a copy of {run.name}\n" in pipeline(tmp_path, "stage=show", "run=kept").stdout
+    shutil.rmtree(run)
+    assert f"\nrun      {run.name}, copied or renamed\n" in pipeline(tmp_path, "stage=show", "run=kept").stdout
+
+
 def test_how_long_a_run_took_is_the_wall_time_of_its_receipt(tmp_path: Path) -> None:
     run = a_run(tmp_path / "runs", 0.9)
     assert " of wall time" not in pipeline(tmp_path, "stage=show", "run=latest").stdout

@@ -91,8 +91,17 @@ def _head(folder: Path, status: Status) -> Rows:
         rows += _going_on(folder)
     rows.append(("process", f"{status.pid} on {status.host}" + (f", Slurm job {status.job}" if status.job else "")))
     rows.append(("folder", str(folder)))
+    if status.id != folder.name:
+        rows.append(("run", _of_other_name(folder, status.id)))
     tracked = read_json(folder / "mlflow.json").get("run_id")
     return [*rows, ("MLflow", f"run {tracked}" if tracked else "not tracked")]
+
+
+def _of_other_name(folder: Path, began_as: str) -> str:
+    """Which run lies in a folder of another name: one that was copied, or moved."""
+    if (folder.parent / began_as).is_dir():
+        return f"a copy of {began_as}"
+    return f"{began_as}, copied or renamed"
 
 
 def _going_on(folder: Path) -> Rows:
