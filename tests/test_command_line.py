@@ -422,6 +422,21 @@ def test_help_lists_the_choices_of_a_folder_of_yours(tmp_path: Path) -> None:
     assert message(pipeline(tmp_path, "--help", "--config-dir", "nope")) == "--config-dir nope: no such folder"
 
 
+@pytest.mark.parametrize("flag", ["--cfg=job", "--help"])
+def test_a_choice_of_yours_that_a_shipped_one_would_hide_is_refused(flag: str, tmp_path: Path) -> None:
+    """Hydra takes the shipped one without a word. The same file in both changes nothing."""
+    mine = tmp_path / "mine" / "model"
+    mine.mkdir(parents=True)
+    shutil.copy(ROOT / "conf/model/cnn.yaml", mine)
+    words = ("--config-dir", "mine", "model=mlp", *flag.split("="))
+    assert pipeline(tmp_path, *words).returncode == 0
+    (mine / "mlp.yaml").write_text("_target_: pipeline.models.mlp.Mlp\nunits: [7]\n")
+    assert message(pipeline(tmp_path, *words)) == (
+        "--config-dir mine: model/mlp has the name of a shipped choice, which would be taken in its place; rename the "
+        f"file, or set PIPELINE_CONF to an edited copy of {ROOT}/conf"
+    )
+
+
 def test_help_beside_choices_shows_their_keys(tmp_path: Path) -> None:
     """`stage=wmma --help` showed what `--help` shows."""
     test_help_lists_the_choices_of_a_folder_of_yours(tmp_path)

@@ -20,7 +20,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from pipeline.cli.conf_path import conf_path
+from pipeline.cli.conf_path import check_own, conf_path
 from pipeline.cli.interpolation import resolved
 from pipeline.cli.overrides import (
     added_where_open,
@@ -80,6 +80,8 @@ def composed(arguments: list[str], act: Act = run_one) -> int:
         arguments = [prose_as_text(argument) for argument in arguments]
     parsed = _parsed(arguments)
     _check_flags(parsed)
+    if parsed.config_dir:
+        check_own(Path(parsed.config_dir))
     # Hydra's own parser takes no flag in the middle of the overrides.
     flags = [word for word in arguments if word not in parsed.overrides]
     if parsed.multirun and any(word.lstrip("+").startswith("resume=") for word in parsed.overrides):

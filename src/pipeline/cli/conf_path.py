@@ -22,3 +22,19 @@ def conf_path() -> Path:
         if (folder / "config.yaml").is_file() and (folder / "stage").is_dir():
             return folder.absolute()
     raise UserError(f"no conf/config.yaml here, in the checkout or in the package; set {VARIABLE} to the folder")
+
+
+def check_own(folder: Path) -> None:
+    """Refuse a folder of the user's (`--config-dir`) with a file that a shipped one of the same name would hide.
+
+    Raises UserError.
+    """
+    shipped = conf_path()
+    for path in shipped.rglob("*.yaml"):
+        name = path.relative_to(shipped)
+        own = folder / name
+        if own.is_file() and not own.samefile(path) and own.read_bytes() != path.read_bytes():
+            raise UserError(
+                f"--config-dir {folder}: {name.with_suffix('')} has the name of a shipped choice, which would be taken "
+                f"in its place; rename the file, or set {VARIABLE} to an edited copy of {shipped}"
+            )

@@ -10,7 +10,7 @@ from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import fill
 
-from pipeline.cli.conf_path import conf_path
+from pipeline.cli.conf_path import check_own, conf_path
 from pipeline.errors import UserError, bad_choice
 
 TEXT = """\
@@ -64,6 +64,7 @@ def help_asked_for(arguments: Sequence[str]) -> str | None:
     if own is not None:
         if not Path(own).is_dir():
             raise UserError(f"--config-dir {own}: no such folder")
+        check_own(Path(own))
         folders.append(Path(own))
     about = [text for word in arguments for text in choices_about(word, folders)]
     if about:
