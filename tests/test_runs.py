@@ -21,7 +21,7 @@ from rich.console import Console
 
 from pipeline.cli.conf_path import conf_path
 from pipeline.errors import UserError
-from pipeline.experiment.settings import Sought
+from pipeline.experiment.settings import Settings, Sought
 from pipeline.experiment.training import Checkpoints
 from pipeline.report.table import digits, markdown_rows, show, show_table
 from pipeline.runs import listing
@@ -29,9 +29,11 @@ from pipeline.runs.checkpoint import Writer
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.keeping import resume_words, where_it_goes_on
-from pipeline.runs.lookup import run_folders
+from pipeline.runs.lookup import find_run, run_folders
 from pipeline.runs.records import State
 from pipeline.runs.result import Metric, Result, Table, count, rate
+from pipeline.spec import build_as
+from pipeline.stages.about_runs.runs import Runs
 
 CONF = conf_path()
 CONFIG = {
@@ -236,6 +238,28 @@ def test_an_id_is_never_folded_and_a_metric_is_named_where_runs_have_several(tmp
         assert lines[-1] == "[1] test/loss"
 
 
+def test_ids_are_shortened_on_a_narrow_terminal_to_what_names_one_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their ends went over the edge, where a terminal folds them, so that a run took two lines."""
+    for name in ("14-gpt-text-jax-fp32-aaaa", "14-mlp-digits-jax-fp32-bbbb", "15-mlp-jax-cccc"):
+        run = a_run(tmp_path / "runs", 0.5)
+        run.rename(run.with_name(f"20261122-2148{name}"))
+    terminal = Console(file=io.StringIO(), width=60, force_terminal=True, color_system=None)
+    monkeypatch.setattr("pipeline.stages.about_runs.runs.results", lambda: terminal)
+    Runs().act(build_as(Settings, {"output_dir": str(tmp_path / "runs")}, ""), {})
+    lines = terminal.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert {line.split()[0] for line in lines} == {
+        "run",
+        "20261122-214814-gpt",
+        "20261122-214814-mlp",
+        "20261122-214815",
+    }
+    assert "3 runs in " in (said := capsys.readouterr().err) and "; ids are shortened to" in " ".join(said.split())
+    monkeypatch.chdir(tmp_path)
+    assert find_run(Path("runs"), "20261122-214815").name == "20261122-214815-mlp-jax-cccc"
+
+
 @pytest.mark.parametrize("best", ["best/sustained", "best/rate"])
 def test_a_run_of_matrix_products_is_listed_by_its_best_rate(tmp_path: Path, best: str) -> None:
     """It was by the first result, NumPy's rounding error."""
@@ -327,6 +351,18 @@ def test_a_number_in_the_name_of_a_column_is_not_cut() -> None:
     assert [rate for rate in rates if rate not in words] == []
 
 
+def test_ranges_that_a_terminal_has_no_room_for_are_left_out_and_that_is_said() -> None:
+    """Six columns of them took five lines a row."""
+    names = ("model.units", *"abcdef")
+    rows = (("[16]", *("0.1444 (0.0611 to 0.2278, n=2)",) * 5, "0.9000 (0.8 to 0.95, n=12, 1 nan) *"),)
+    lines = printed(80, lambda console: show_table(console, Table("", names, rows)), terminal=True)
+    assert [line.split() for line in lines[:2]] == [[*names], ["[16]", *["0.1444"] * 5, "0.9000", "*"]]
+    assert lines[2:] == ["without ranges, which need 161 columns of a terminal, and this one has 80"]
+    whole = printed(80, lambda console: show_table(console, Table("", names, rows)))  # to a file, or another program
+    assert len(whole) > 3 and "without ranges" not in " ".join(whole)
+    assert len(printed(200, lambda console: show_table(console, Table("", names, rows)), terminal=True)) == 3
+
+
 def test_the_names_of_columns_are_folded_no_more_than_is_needed() -> None:
     """Six lines stood above a table that took half of the terminal."""
     names = ("test/bits_per_byte (bits/byte)", "train/tokens_per_s (tokens/s)")
@@ -338,10 +374,10 @@ def test_the_names_of_columns_are_folded_no_more_than_is_needed() -> None:
     ]
 
 
-def printed(width: int, show: Callable[[Console], None]) -> list[str]:
-    """What is printed on a terminal of so many columns."""
+def printed(width: int, show: Callable[[Console], None], *, terminal: bool = False) -> list[str]:
+    """What is printed in so many columns."""
     file = io.StringIO()
-    show(Console(file=file, width=width))
+    show(Console(file=file, width=width, force_terminal=terminal, color_system=None))
     return file.getvalue().splitlines()
 
 

@@ -30,6 +30,8 @@ NAME_ENDS = rf"{UNIT_ENDS}|(?<=[/_])(?=\w)|(?<=\.)(?=[^\W\d])"
 # Where what a cell names may be, such as a key or a path; a number stays whole, 1.4e-07 too.
 CELL_ENDS = r"(?<=[/_-])(?<!\de-)(?=\w)|(?<=\.)(?=[^\W\d])"
 
+RANGE = r" \([^()]+ to [^()]+, n=\d[^()]*\)"  # of `median_and_range` and `spread`
+
 
 def show(console: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:
     """Print `rows` of (name, value). A long value is folded between words: what has to be copied stays whole.
@@ -70,10 +72,13 @@ def show_table(console: Console, table: Table, left: Collection[str] = (), whole
 
     if table.title:
         console.print(table.title, style="italic", highlight=False, markup=False)
-    widths = _widths(table)
-    if sum(width for _, width in widths) + GAP * (len(widths) - 1) > console.width:
+    said = ""
+    if _width(table) > console.width:
         parts = tuple(tuple(_in_parts(cell) for cell in row) for row in table.rows)
         named = _names_folded(replace(table, rows=parts), whole, console.width)
+        if console.is_terminal and (needs := _width(named)) > console.width and _without_ranges(table) != table:
+            said = f"without ranges, which need {needs} columns of a terminal, and this one has {console.width}"
+            named = _names_folded(_without_ranges(table), whole, console.width)
         names = dict(zip(table.columns, named.columns, strict=True))
         table = _at_ends(named, whole, console.width)
         left = [names[name] for name in left if name in names]
@@ -82,6 +87,13 @@ def show_table(console: Console, table: Table, left: Collection[str] = (), whole
         text = Text.assemble(*((segment.text, segment.style or "") for segment in line))
         text.rstrip()  # what goes beyond the edge has no spaces behind it
         console.print(text, soft_wrap=True)
+    if said:
+        console.print(said, style="dim", highlight=False, markup=False)
+
+
+def _without_ranges(table: Table) -> Table:
+    """`0.52 *` of `0.52 (0.48 to 0.56, n=2) *`."""
+    return replace(table, rows=tuple(tuple(re.sub(RANGE, "", cell) for cell in row) for row in table.rows))
 
 
 def _names_folded(table: Table, whole: Collection[str], width: int) -> Table:
@@ -118,7 +130,7 @@ def _at_ends(table: Table, whole: Collection[str], width: int) -> Table:
     """A table that is still too wide, with its longest cells folded behind a sign: `optimizer.` and `learning_rate`."""
     limits = [most for _, most in _widths(table)]
     able = [place for place, name in enumerate(table.columns) if name not in whole]
-    over = sum(limits) + GAP * (len(limits) - 1) - width
+    over = _width(table) - width
     for _ in range(over):  # a letter off the widest, as often as needed
         widest = max(able, key=lambda place: limits[place], default=None)
         if widest is None or limits[widest] <= NARROWEST:
@@ -170,6 +182,12 @@ def _widths(table: Table) -> list[tuple[str, int]]:
     """Each column's name and the letters of its longest line."""
     columns = zip_longest(table.columns, *table.rows, fillvalue="")
     return [(column[0], max(len(line) for cell in column for line in cell.split("\n"))) for column in columns]
+
+
+def _width(table: Table) -> int:
+    """The letters of a line of it."""
+    widths = _widths(table)
+    return sum(width for _, width in widths) + GAP * (len(widths) - 1)
 
 
 def _in_parts(text: str) -> str:

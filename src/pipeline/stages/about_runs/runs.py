@@ -44,6 +44,8 @@ from pipeline.spec import Config, spec
 FORMATS = ("table", "json", "csv")
 STATES = tuple(state.lower() for state in get_args(State))
 HEAD = ("id", "state", "started", "ended", "seconds", "error", "folder")  # what is known of every run
+SHORTEST = 2  # parts of an id: date and time
+SHORTENED = "; ids are shortened to beginnings that name one run each"
 IN_A_TABLE = 30  # rows of a table where no limit is set
 
 
@@ -95,12 +97,14 @@ class Runs(AboutRuns):
         rows = found[:limit]
         for key in self.columns:
             check_known(f"stage.columns={key}", key, every)
+        short = False
         if self.format == "table":
-            _show(rows, self.best, self.columns)
+            short = _show(rows, self.best, self.columns, [run.id for run in every])
         else:
             text = _as_json(rows, self.columns) if self.format == "json" else _as_csv(rows, self.columns)
             results().print(text, highlight=False, markup=False, soft_wrap=True, end="")
-        said = [_count(len(rows), len(found), len(every), root) + _going_on(rows), *misspelt(among, self.where)]
+        count = _count(len(rows), len(found), len(every), root) + SHORTENED * short
+        said = [count + _going_on(rows), *misspelt(among, self.where)]
         said += unlike(found, self.best) if self.best is not None else []
         said += not_listed(root, every)
         say(messages(), "\n".join(said))
@@ -128,13 +132,14 @@ def existing(output_dir: str) -> Path:
     return root
 
 
-def _show(runs: Sequence[Listed], best: str | None, columns: Sequence[str]) -> None:
+def _show(runs: Sequence[Listed], best: str | None, columns: Sequence[str], every: Sequence[str]) -> bool:
     """The table: id, status, age, the metric that each is judged by, and what else is asked for.
 
-    The commonest metric heads a column; a value of another has a number, which is explained below.
+    The commonest metric heads a column; a value of another has a number, which is explained below. Returns whether ids
+    were shortened, which they are on a terminal that is too narrow for them. `every`: the ids of all runs there are.
     """
     if not runs:
-        return
+        return False
     judged = Counter(name for run in runs if (name := best or run.headline) is not None)
     first, *others = [name for name, _ in judged.most_common()] or [""]
     names = ("run", "status", "age", *([first] if first else ()), *columns)
@@ -145,11 +150,24 @@ def _show(runs: Sequence[Listed], best: str | None, columns: Sequence[str]) -> N
         values = (_column(run, key) if run.has(key) else "" for key in columns)
         rows.append((run.id, run.status.state.lower(), age_text(now - run.status.started), *result, *values))
     console, table, whole = results(), Table("", names, tuple(rows)), ("run", "status", "age")
+    short = console.is_terminal and least_width(table, whole) > console.width  # another program gets whole ids
+    if short:
+        rows = [(shortened(row[0], every), *row[1:]) for row in rows]
+        table = Table("", names, tuple(rows))
     if least_width(table, whole) > console.width:  # the id goes beyond the edge, where it disturbs no other column
         table = Table("", (*names[1:], "run"), tuple((*row[1:], row[0]) for row in rows))
     show_table(console, table, left=("run", "status"), whole=whole)
     for number, name in enumerate(others, start=1):
         console.print(f"[{number}] {name}", style="dim", highlight=False, markup=False)
+    return short
+
+
+def shortened(name: str, every: Sequence[str]) -> str:
+    """The beginning of an id, of whole parts and at least date and time, that is of no other among `every`."""
+    parts = name.split("-")
+    beginnings = ("-".join(parts[:count]) for count in range(SHORTEST, len(parts)))
+    alone = (one for one in beginnings if not any(other.startswith(one) for other in every if other != name))
+    return next(alone, name)
 
 
 def _result(run: Listed, name: str | None, others: Sequence[str]) -> str:
