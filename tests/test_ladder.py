@@ -276,7 +276,7 @@ def test_trainings_that_are_mostly_their_start_are_named(tmp_path: Path) -> None
         for name, at_its_rate in (("baseline", 2.7), ("compiled", seconds), ("short", None))
     ]  # fmt: skip
     assert dict(notes([], rungs[:2]))["train s"] == (
-        "the start (first steps, libraries, a capture) is more than half of it at compiled (0.6 s at its rate); "
+        "the start (first steps, libraries, a capture) is more than half of it at compiled (0.60 s at its rate); "
         "a longer training shows what they gain"
     )
     assert "train s" not in dict(notes([], rungs[:1]))

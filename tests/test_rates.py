@@ -109,7 +109,17 @@ def test_a_profile_of_accumulated_steps_is_of_batches() -> None:
     assert head(seen).startswith("# profiler=torch: batches 21 to 25 (counted from 1), in epoch 1; 2.000 ms a batch")
     assert "optimizer steps 21 to 25" in head({**seen, "counts": "steps"})
     ((_, text),) = overhead_row({**seen, "overhead": None})
-    assert text == "torch: batches 21 to 25, 2 ms each; overhead not measured: no batches after them"
+    assert text == "torch: batches 21 to 25 took 2.00 ms each (mean); overhead not measured: no batches after them"
+
+
+def test_the_price_of_a_profiler_says_of_what_it_is() -> None:
+    """Of a step of more than a second it showed 1.23e+03 ms."""
+    seen = {"profiler": "torch", "steps": [21, 25], "step_s": 1.2345, "step_after_s": 1.0, "steps_after": 75}
+    ((_, text),) = overhead_row({**seen, "overhead": 0.2345})
+    assert text == (
+        "torch: steps 21 to 25 took 1,234 ms each (mean) with it, 1,000 ms (median) without it in the 75 after them: "
+        "overhead +23%"
+    )
 
 
 @pytest.mark.wide
@@ -179,7 +189,7 @@ def test_a_window_with_the_first_step_has_no_overhead() -> None:
     assert text.endswith("overhead not measured: the first step, which starts cold, is among them")
 
 
-@pytest.mark.parametrize(("overhead", "said"), [(0.25, "(overhead +25%)"), (-0.41, "(no overhead beyond their noise)")])
+@pytest.mark.parametrize(("overhead", "said"), [(0.25, ": overhead +25%"), (-0.41, ": no overhead beyond their noise")])
 def test_a_profiler_makes_no_step_faster(overhead: float, said: str) -> None:
     profile = {"profiler": "memory", "steps": [21, 25], "step_s": 0.5, "step_after_s": 0.4, "steps_after": 5}
     ((_, text),) = overhead_row({**profile, "overhead": overhead})

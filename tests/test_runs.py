@@ -23,7 +23,7 @@ from pipeline.cli.conf_path import conf_path
 from pipeline.errors import UserError
 from pipeline.experiment.settings import Settings, Sought
 from pipeline.experiment.training import Checkpoints
-from pipeline.report.table import digits, markdown_rows, show, show_table
+from pipeline.report.table import digits, markdown_rows, show, show_table, small
 from pipeline.runs import listing
 from pipeline.runs.checkpoint import Writer
 from pipeline.runs.journal import Journal
@@ -769,6 +769,14 @@ def test_show_takes_a_run_that_left_nothing_but_its_status(tmp_path: Path) -> No
 def test_what_is_small_keeps_its_digits(value: float, text: str) -> None:
     """Of a product of one number stage=matmul showed 0.00 (0.00 to 0.00) GFLOP/s."""
     assert digits(value) == text
+
+
+@pytest.mark.parametrize(
+    ("error", "text"), [(1.44e-7, "1.4e-07"), (0.0, "0"), (-0.0, "0"), (12.5, "1.2e+01"), (None, "")]
+)
+def test_an_error_that_is_nothing_is_shown_as_0(error: float | None, text: str) -> None:
+    """It was 0.0e+00."""
+    assert small(error) == text
 
 
 def test_a_cell_of_several_lines_stays_in_its_row() -> None:

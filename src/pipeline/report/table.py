@@ -238,6 +238,11 @@ def digits(value: float) -> str:
     return f"{value:,.{_places(value)}f}"
 
 
+def small(error: float | None, places: int = 1) -> str:
+    """An error, of which a column spans many powers of ten: 1.4e-07, or 0; empty where none was measured."""
+    return "" if error is None else f"{error:.{places}e}" if error else "0"
+
+
 def _places(value: float) -> int:
     """How many behind the point make three digits, or two below a tenth: more would be of the clock."""
     if 0 < value < 0.0995:

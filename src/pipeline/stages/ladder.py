@@ -13,7 +13,7 @@ from pydantic import Field
 from pipeline.contracts import Model, Stage
 from pipeline.errors import UserError, bad_choice
 from pipeline.machine.capability import Resolved
-from pipeline.report.table import figure
+from pipeline.report.table import digits, figure
 from pipeline.runs import receipt as receipts
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
@@ -289,7 +289,7 @@ def _started_slowly(found: Sequence[Rung], period: str) -> list[tuple[str, str]]
     if any(rung.at_its_rate_s is None for rung in found):
         return [("train s", f"of one {period}, {start} included; {longer}")]
     slow = [
-        f"{rung.name} ({rung.at_its_rate_s:.2g} s at its rate)"
+        f"{rung.name} ({digits(rung.at_its_rate_s)} s at its rate)"
         for rung in found
         if rung.at_its_rate_s is not None and rung.at_its_rate_s < rung.training_s / 2
     ]

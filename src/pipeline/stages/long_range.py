@@ -17,6 +17,7 @@ from pydantic import Field, PositiveInt
 from pipeline.contracts import Stage
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
+from pipeline.report.table import digits
 from pipeline.runs import receipt as receipts
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Metric, Result, Table, count, memory, seconds
@@ -272,7 +273,7 @@ def costs(found: Sequence[Measured], stage: LongRange) -> Table:
     def cell(one: Measured, length: int) -> str:
         cost = one.costs.get(length)
         alone = " (n=1)" if cost is not None and cost.n == 1 else ""
-        return "" if cost is None else f"{1e3 * cost.median:.3g} ms{alone}, {cost.peak / 2**20:,.0f} MiB"
+        return "" if cost is None else f"{digits(1e3 * cost.median)} ms{alone}, {cost.peak / 2**20:,.0f} MiB"
 
     lengths = sorted(stage.lengths)
     rows = [(one.name, *(cell(one, length) for length in lengths)) for one in found]

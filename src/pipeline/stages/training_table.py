@@ -107,15 +107,16 @@ def overhead_row(profile: dict[str, Any] | None) -> list[tuple[str, str]]:
         return [("profiler", f"{profile['profiler']}: no window of steps")]
     first, last = profile["steps"]
     counts = profile.get("counts", "steps")
-    text = f"{profile['profiler']}: {counts} {first} to {last}, {profile['step_s'] * 1000:.3g} ms each"
+    took = table.digits(profile["step_s"] * 1000)
+    text = f"{profile['profiler']}: {counts} {first} to {last} took {took} ms each (mean)"
     if profile.get("cold"):
         return [("profiler", f"{text}; overhead not measured: the first step, which starts cold, is among them")]
     if profile["overhead"] is None:
         return [("profiler", f"{text}; overhead not measured: no {counts} after them")]
-    after = f"{profile['step_after_s'] * 1000:.3g} ms (median) in the {profile['steps_after']:,} after them"
+    alone = f"{table.digits(profile['step_after_s'] * 1000)} ms (median)"
     overhead = profile["overhead"]
     shown = f"overhead {overhead:+.0%}" if overhead > 0 else "no overhead beyond their noise"
-    return [("profiler", f"{text} against {after} ({shown})")]
+    return [("profiler", f"{text} with it, {alone} without it in the {profile['steps_after']:,} after them: {shown}")]
 
 
 def weights_row(kept: dict[str, object]) -> list[tuple[str, str]]:

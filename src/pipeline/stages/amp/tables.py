@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.machine.others import said_of
+from pipeline.report.table import small
 from pipeline.runs.result import Table
 from pipeline.stages.amp import BASELINE, REFERENCE
 from pipeline.stages.amp.claims import claims, halvings
@@ -118,7 +119,7 @@ def _errors(row: Compared) -> tuple[str, ...]:
     if found is None:
         return ("-",) * 5
     each = (found.first_loss, found.first_gradient, found.first_weights, found.last_loss, found.last_weights)
-    return tuple(f"{value:.0e}" for value in each)
+    return tuple(small(value, 0) for value in each)
 
 
 def _skipped(run: Measured) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.machine.precision import FORMATS, bytes_per_number
+from pipeline.report.table import digits
 from pipeline.runs.listing import flat_config
 from pipeline.runs.records import read_config
 from pipeline.stages.amp import BASELINE
@@ -145,8 +146,8 @@ def _products(row: Compared, step_breakdown: Mapping[str, Any]) -> list[str]:
         rate = 2.0 * product["m"] * product["n"] * product["k"] * product["calls"] / max(product["seconds"], 1e-12)
         bare, missed = product["ceiling_FLOP_per_s"], ", ".join(misses(row, product)) or "-"
         sizes = f"{product['m']} x {product['n']} x {product['k']} | {product['seconds'] * 1e3:.3f}"
-        ceiling = "not measured | -" if bare is None else f"{bare / 1e9:,.3g} | {_of_bare(rate / bare)}"
-        rates = f"{rate / 1e9:,.3g} | {ceiling}"
+        ceiling = "not measured | -" if bare is None else f"{digits(bare / 1e9)} | {_of_bare(rate / bare)}"
+        rates = f"{digits(rate / 1e9)} | {ceiling}"
         lines.append(f"| {product['name']} | {sizes} | {rates} | {missed} |")
     above = any(ABOVE in line for line in lines)
     return [*lines, "", *(ABOVE_NOTE if above else ())]
@@ -172,7 +173,8 @@ def _attention(row: Compared, baseline: Compared) -> list[str]:
     if one is None or ATTENTION not in one["name"] or one["seconds"] / now["step_s"] < MUCH:
         return []
     usual = next((other["seconds"] for other in before["longest"] if other["name"] == one["name"]), None)
-    took = f"{one['seconds'] * 1e3:.3g} ms" + (f", {usual * 1e3:.3g} ms in {baseline.precision}" if usual else "")
+    took = f"{digits(one['seconds'] * 1e3)} ms"
+    took += f", {digits(usual * 1e3)} ms in {baseline.precision}" if usual else ""
     return [
         f"Shorter sequences: the time of attention grows with their square. `{one['name']}` alone is "
         f"{one['seconds'] / now['step_s']:.0%} of the step ({took}); the rate of bare products above is not that of "

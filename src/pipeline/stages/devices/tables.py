@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.kernels.cpu.ceilings import ALONE
 from pipeline.machine.ceilings import HAD, Ceiling, Ceilings
-from pipeline.report.table import digits
+from pipeline.report.table import digits, small
 from pipeline.runs.result import Metric, Table, count
 
 SHOWN = {
@@ -53,7 +53,7 @@ def shown(rows: Sequence[Ceiling]) -> tuple[Table, ...]:
 def _row(one: Ceiling) -> tuple[str, ...]:
     factor, unit = SHOWN[one.unit]
     spread = f"{digits(min(one.samples) / factor)} to {digits(max(one.samples) / factor)}"
-    error = "" if one.error is None else f"{one.error:.0e}" if one.error else "0"
+    error = small(one.error, 0)
     what = " ".join(one.name.split("/")[2:])
     return what, one.of, digits(one.median / factor), unit, spread, str(len(one.samples)), error
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pipeline.backends.shared.form_bench import TOLERANCE, Found
 from pipeline.report.table import size as in_bytes
+from pipeline.report.table import small
 from pipeline.runs.result import Metric, Table, count, seconds
 from pipeline.stages.graph.amortised import (
     FEWEST,
@@ -190,4 +191,4 @@ def first_of(times: Sequence[float]) -> str:
 
 def apart(*differences: float | None) -> tuple[str, ...]:
     """Differences, to two digits."""
-    return tuple("" if one is None else f"{one:.1e}" for one in differences)
+    return tuple(map(small, differences))

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pipeline.errors import RunError
 from pipeline.machine.own_process import OwnProcess
+from pipeline.report.table import digits
 from pipeline.runs.json_files import read_json
 from pipeline.runs.run import Run
 from pipeline.stages.matmul.memory import Used
@@ -133,7 +134,7 @@ class Bench:
         about = Problem(dtype, size).flop / (GIGA * max(rates))
         if about > self.plan.longest:
             at = f"by the best rate of stage.sizes a {dtype} product of {size:,} would take"
-            return f"{at} about {about:.2g} s, more than stage.longest={self.plan.longest:g}"
+            return f"{at} about {digits(about)} s, more than stage.longest={self.plan.longest:g}"
         return None
 
     def of(self, side: Side, dtype: str) -> list[Found]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipeline.report.intervals import of_median
-from pipeline.report.table import digits
+from pipeline.report.table import digits, small
 from pipeline.report.table import size as in_bytes
 from pipeline.runs.result import Metric, Table, count, memory, seconds
 from pipeline.stages.matmul.bench import Bench, Plan, Side
@@ -36,7 +36,7 @@ def of_dtype(bench: Bench, dtype: str) -> Table:
     for side, one in timed:
         row = [f"{one.found.size:,}", side.label, *_rate(one.rate)]
         row += _share(one.share) * shares + [str(one.with_copies or "")] * copies
-        row += [f"{one.found.error:.1e}", *[str(len(one.found.samples))] * (len(counts) > 1)]
+        row += [small(one.found.error), *[str(len(one.found.samples))] * (len(counts) > 1)]
         rows.append(tuple(row))
     of = f"{min(counts, default=0)} to {max(counts, default=0)}" if len(counts) > 1 else str(max(counts, default=0))
     return Table(f"{dtype}; medians of {of} samples", tuple(columns), tuple(rows))

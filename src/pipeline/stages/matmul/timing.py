@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline.backends.shared.matrices import Matrices
 from pipeline.raised import first_line
+from pipeline.report.table import digits
 from pipeline.stages.matmul.ceiling import Ceiling
 from pipeline.stages.matmul.problem import Operands, Problem, Reference, Wrong, operands
 
@@ -106,7 +107,7 @@ class Timing:
     def _verify(self, found: Found, rate: float) -> None:
         about = found.problem.flop / rate
         if about > self.longest:
-            found.missing = f"a product would take about {about:.2g} s, more than stage.longest={self.longest:g}"
+            found.missing = f"a product would take about {digits(about)} s, more than stage.longest={self.longest:g}"
             return
         try:
             made = operands(found.problem, self.seed)

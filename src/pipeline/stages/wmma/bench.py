@@ -34,6 +34,7 @@ from pipeline.kernels.verify import (
     right,
     verify,
 )
+from pipeline.report.table import digits
 from pipeline.stages.wmma.found import Found
 
 MEASURED = "fp32"  # what the CPU's ceilings are those of
@@ -165,7 +166,7 @@ class Bench(Found):
         if seconds < JUDGED_S:  # no size between them is long enough to judge by
             return None
         most = f"more than stage.longest={self.plan.longest:g}"
-        return f"one product would take about {about:.2g} s, {most}, by the {seconds:.2g} s of {last}"
+        return f"one product would take about {digits(about)} s, {most}, by the {digits(seconds)} s of {last}"
 
     def _expected(self, gemm: Gemm, kernel: Kernel) -> float | None:
         """Seconds of one product, if its rate is that of the last one that was verified."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline.kernels.gemm import Gemm
 from pipeline.kernels.timing import rates
 from pipeline.kernels.verify import refusal_of
-from pipeline.report.table import digits
+from pipeline.report.table import digits, small
 from pipeline.report.table import size as in_bytes
 from pipeline.runs.result import Metric, Table, count
 from pipeline.stages.wmma.found import CORE_TYPE, Found
@@ -40,8 +40,10 @@ def _timed(bench: Found, gemm: Gemm) -> Table:
         row += [_share(bench, gemm, name)] if bench.yardstick else []
         row += [percent(of_peak(bench, gemm, name))] if has_peak else []
         row += _of_card(bench, gemm, name) if on_gpu else []
-        rows.append((*row, f"{bench.errors[gemm, name].relative:.1e}"))
-    title = f"{gemm}: {gemm.flop / GIGA:.3g} GFLOP, at least {in_bytes(gemm.traffic)}, {gemm.intensity:.0f} FLOP/byte"
+        rows.append((*row, small(bench.errors[gemm, name].relative)))
+    title = (
+        f"{gemm}: {digits(gemm.flop / GIGA)} GFLOP, at least {in_bytes(gemm.traffic)}, {gemm.intensity:.0f} FLOP/byte"
+    )
     return Table(f"{title}; GFLOP/s{_cards(bench, gemm)}", (*columns, "error"), tuple(rows))
 
 
