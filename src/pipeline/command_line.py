@@ -31,6 +31,7 @@ from pipeline.cli.overrides import (
     keys_of,
     prose_as_text,
     whole_numbers,
+    with_device_as_typed,
 )
 from pipeline.cli.recipe import with_choices_to_add
 from pipeline.errors import UserError, cut
@@ -75,6 +76,7 @@ def composed(arguments: list[str], act: Act = run_one) -> int:
     for argument in arguments:
         if not argument.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in argument):
             raise UserError(f"{cut(argument)}: not text in UTF-8")
+    typed = arguments
     arguments = [whole_numbers(_name_as_text(added_where_open(canonical_device(argument)))) for argument in arguments]
     if not {"-m", "--multirun"} & set(arguments):  # of a grid, a,b are two values
         arguments = [prose_as_text(argument) for argument in arguments]
@@ -107,7 +109,7 @@ def composed(arguments: list[str], act: Act = run_one) -> int:
             raise
         raise explained(error, arguments) from error
     if task.trouble:
-        raise with_choices_to_add(task.trouble[0], parsed.overrides, GROUPS)
+        raise with_choices_to_add(with_device_as_typed(task.trouble[0], typed), parsed.overrides, GROUPS)
     return max(task.statuses, default=0)
 
 

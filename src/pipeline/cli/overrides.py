@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.cli.conf_path import conf_path
 from pipeline.cli.help import choices
-from pipeline.errors import UserError, bad_choice, bad_key, cut, shown
+from pipeline.errors import Impossible, UserError, bad_choice, bad_key, cut, shown
 from pipeline.machine.device import canonical
 from pipeline.spec import LARGEST_INTEGER
 
@@ -213,6 +213,15 @@ def canonical_device(argument: str) -> str:
         if ":" in name:
             ConfigStore.instance().store(group="device", name=name, node={"defaults": ["gpu", "_self_"], "name": name})
     return f"device={','.join(names)}"
+
+
+def with_device_as_typed(error: Exception, arguments: Sequence[str]) -> Exception:
+    """An error about `device=gpu:0` as one about `device=cuda:0`, where that is what the user wrote."""
+    for argument in arguments:
+        meant = f"{canonical_device(argument)}:"
+        if argument.startswith("device=") and type(error) in (UserError, Impossible) and str(error).startswith(meant):
+            return type(error)(argument + str(error)[len(meant) - 1 :]).with_traceback(error.__traceback__)
+    return error
 
 
 def added_where_open(argument: str) -> str:
