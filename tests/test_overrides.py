@@ -388,6 +388,7 @@ def test_what_a_stage_chooses_can_be_replaced(stage: str, group: str, capsys: py
         ("name='1e3'", "name='1e3'"),
         ("model=1e3", "model=1e3"),
         ("stage.prompt=Of 1e3, or 1e4", "stage.prompt=Of 1e3, or 1e4"),
+        ("stage.prompt=1e3", "stage.prompt=1e3"),
         ("optimizer.learning_rate=interval(1e0,1e2)", "optimizer.learning_rate=interval(1e0,1e2)"),
         ("++stage.arguments.rate=1e0", "++stage.arguments.rate=1e0"),
         ("hydra.sweeper.timeout=1e3", "hydra.sweeper.timeout=1e3"),

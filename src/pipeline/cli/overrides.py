@@ -237,12 +237,12 @@ def is_open(key: str) -> bool:
 def whole_numbers(argument: str) -> str:
     """`training.epochs=1e3` as `training.epochs=1000`: Hydra makes 1000.0 of it, which is no count and is shown so.
 
-    Not a name, an entry of an open mapping, which may be for a function that tells the two apart, or Hydra's.
+    Not a name, a text, an entry of an open mapping, which may be for a function that tells the two apart, or Hydra's.
     """
     key, equals, value = argument.partition("=")
     bare = key.lstrip("+")
-    named = "." not in bare and bare != "seed"
-    if not NUMBERS.fullmatch(value) or named or is_open(bare) or _is_hydras(bare):
+    text = bare in PROSE or ("." not in bare and bare != "seed")
+    if not NUMBERS.fullmatch(value) or text or is_open(bare) or _is_hydras(bare):
         return argument
     return key + equals + SCIENTIFIC.sub(_whole, value)
 
