@@ -11,7 +11,8 @@ from types import ModuleType
 from typing import Any
 
 COMPILER = "torch._dynamo"
-LIBRARIES = ("torch", "torchmetrics", "lightning_fabric", "pytorch_lightning")
+# Whose functions are kept from the compiler without its import; ours is the Observer's, of every first step.
+LIBRARIES = ("torch", "torchmetrics", "lightning_fabric", "pytorch_lightning", "pipeline")
 
 
 @contextmanager
@@ -102,7 +103,7 @@ class UnusedCompiler(ModuleType):
         """In a step that is not compiled it does nothing."""
 
     def disable(self, fn: Callable[..., Any] | None = None, recursive: bool = True, **options: Any) -> Any:
-        """Keep `fn` from being compiled. Of these libraries nothing is; what else may be, the compiler itself marks."""
+        """Keep `fn` from being compiled: a function of LIBRARIES never is, others the compiler itself marks."""
         if fn is None:
             return partial(self.disable, recursive=recursive, **options)
         if str(fn.__module__).partition(".")[0] not in LIBRARIES:
