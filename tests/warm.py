@@ -150,6 +150,7 @@ def serve(backend: str) -> None:
     for name in COMMON:
         importlib.import_module(name)
     {"torch": backends.Torch, "tensorflow": backends.TensorFlow, "jax": backends.Jax}[backend]().load()
+    hash_code()
     gc.collect()
     gc.freeze()  # what is there stays, and stays shared
     while line := sys.stdin.buffer.readline():
@@ -160,6 +161,15 @@ def serve(backend: str) -> None:
         print(child, flush=True)
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def hash_code() -> None:
+    """What every run hashes of this package, a third of its time; where modules lie is looked up by each command."""
+    from pipeline.runs.code import code_hash, sources, syntax
+
+    code_hash.closure(name for name in sys.modules if sources.is_ours(name))
+    for looked_up in (sources.source, sources._top, syntax.tree):
+        looked_up.cache_clear()
 
 
 def command() -> int:
