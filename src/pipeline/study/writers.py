@@ -7,13 +7,10 @@ alone.
 
 from __future__ import annotations
 
-import ast
-import importlib.util
-from collections.abc import Iterable, Iterator
-from functools import cache
-from pathlib import Path
+from collections.abc import Iterable
 
 from pipeline.runs.code import code_hash as code
+from pipeline.runs.code import sources as code_sources
 
 PACKAGES = (
     "pipeline.machine.environment",
@@ -56,34 +53,7 @@ def _counts(name: str) -> bool:
     return any(name == one or name.startswith(f"{one}.") for one in PACKAGES)
 
 
-@cache
 def _imports(name: str) -> tuple[str, ...]:
-    """Every module that `name` may import, inside functions too: `from a import b` gives a and a.b."""
-    spec = _spec(name)
-    if spec is None or spec.origin is None:
-        return ()
-    package = name if spec.submodule_search_locations else name.rpartition(".")[0]
-    found: list[str] = []
-    for node in _running(ast.parse(Path(spec.origin).read_bytes())):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            module = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            found += [module, *(f"{module}.{alias.name}" for alias in node.names)]
-    return tuple(found)
-
-
-def _spec(name: str) -> importlib.machinery.ModuleSpec | None:
-    """Where a module lies; None for what is not a module (a class, a function)."""
-    try:
-        return importlib.util.find_spec(name)
-    except ModuleNotFoundError:  # `name` is inside a module that is not a package
-        return None
-
-
-def _running(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every node but those below `if TYPE_CHECKING`, which never run."""
-    for node in ast.iter_child_nodes(tree):
-        if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
-            yield node
-            yield from _running(node)
+    """Every module that `name` may import; none of what is not a module (a class, a function)."""
+    path = code_sources.source(name)
+    return () if path is None else code_sources.imports(name, path)
