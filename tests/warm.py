@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BACKENDS = ("torch", "tensorflow", "jax")
-COMMON = ("hydra", "pipeline.command_line", "pipeline.runner", "pipeline.report.figures", "sklearn.datasets", "pooch")
+COMMON = ("hydra", "pipeline.command_line", "pipeline.runner", "pipeline.report.figures", "pooch")
 CONFIG, WEIGHTS = "config.yaml", "artifacts/model/weights.npz"  # the latest run is, for a command, one with weights
 FREE = ("COLUMNS", "PIPELINE_MODULES", "PYTHONPATH")  # variables that no import reads once `become` has set them
 
@@ -109,7 +109,7 @@ def server(folder: Path, arguments: Sequence[str], usual: Mapping[str, str], *, 
     imported: no process of TensorFlow, which takes longest, is started for it.
     """
     words = dict(word.split("=", 1) for word in arguments if "=" in word)
-    if "experiment" in words:
+    if "experiment" in words and not refused:  # which may choose the backend
         return None
     backend = words.get("backend") or saved_backend(folder, words) or "torch"
     if words.get("stage", "").startswith("pinn") and backend != "torch":

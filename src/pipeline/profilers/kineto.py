@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+import torch._inductor.config  # as torch's profiler does when it starts: here, a sweep's worker has it before it forks
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from pipeline.machine.quiet import captured_stderr
