@@ -103,9 +103,8 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        ignore = shutil.ignore_patterns("__pycache__")
         for name in ("conf", "src"):
-            shutil.copytree(ROOT / name, folder / name, ignore=ignore)
+            shutil.copytree(ROOT / name, folder / name)  # with what is compiled
         for name in ("dvc.yaml", ".dvcignore", ".gitignore"):
             shutil.copyfile(ROOT / name, folder / name)
         (folder / "params.yaml").write_text(PARAMS)
