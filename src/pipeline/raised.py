@@ -102,5 +102,10 @@ def shortened(text: str) -> str:
 @cache
 def is_installed(path: Path) -> bool:
     """Whether it lies in the standard library or in an installed distribution."""
-    standard = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
-    return any(part in INSTALLED for part in path.parts) or any(path.is_relative_to(folder) for folder in standard)
+    return any(part in INSTALLED for part in path.parts) or any(path.is_relative_to(folder) for folder in _standard())
+
+
+@cache
+def _standard() -> tuple[str, ...]:
+    """Where the standard library lies; asked for anew for each module of a run, it takes a second."""
+    return sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")
