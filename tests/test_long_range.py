@@ -129,6 +129,14 @@ def test_every_step_is_the_same(tmp_path: Path, backend: str, model: str) -> Non
     assert set(ours) == set(theirs)
 
 
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", TWO_THEN_WIDE)
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_recurrent_units_are_trained_in_16_bits(tmp_path: Path, backend: str, precision: str) -> None:
+    made = done(tmp_path, f"backend={backend}", *TRAINED, "model=gru", "model.width=8", f"precision={precision}")
+    assert read_json(made / "receipt.json")["initial_weights"]["own"] == []
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("long_range")

@@ -42,5 +42,7 @@ class Gru(Model):
 
         from pipeline.models.keras_sequences import token_stack
 
-        units = [GRU(self.width, return_sequences=True, name=f"units_{number}") for number in range(self.layers)]
+        # Keras's own start of the recurrent kernel is orthogonal, which it cannot compute in 16 bits, and is not kept.
+        options = {"return_sequences": True, "recurrent_initializer": "zeros"}
+        units = [GRU(self.width, name=f"units_{number}", **options) for number in range(self.layers)]
         return token_stack("gru", *shapes.sequence, self.width, units)
