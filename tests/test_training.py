@@ -82,6 +82,23 @@ def test_a_large_batch_is_the_same_as_a_few_that_are_accumulated(tmp_path: Path)
         assert others[name] == pytest.approx(array, abs=1e-12)
 
 
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", ["jax", "tensorflow", "torch"])
+def test_an_accumulated_gradient_is_measured_in_any_dtype(tmp_path: Path, backend: str) -> None:
+    """One in bfloat16 as in float32, and one of layers with different dtypes."""
+    words = (f"backend={backend}", "training.steps=2", "training.accumulate=2", "training.log_gradient_norm=true")
+    others = "precision=bf16", "model.layer_dtypes=[null,float64]"
+    norms = [norms_of(done(tmp_path, "dataset=digits", *words, *more)) for more in ((), *((one,) for one in others))]
+    assert len(norms[0]) == 1
+    for other in norms[1:]:
+        assert other == pytest.approx(norms[0], rel=0.02)
+
+
+def norms_of(run: Path) -> list[float]:
+    records = [record.metrics for record in read_metrics(run)]
+    return [metrics["train/gradient_norm"] for metrics in records if "train/gradient_norm" in metrics]
+
+
 MISTAKES = {
     "training.monitor=validation/beauty": (
         "training.monitor=validation/beauty: no such choice (did you mean validation/accuracy?); "

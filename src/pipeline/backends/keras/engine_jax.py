@@ -179,14 +179,15 @@ class Engine:
             return self._apply(state, gradients, control)
         trainable, optimizer, beside = state
         gathered = [total + gradient for total, gradient in zip(beside["gathered"], gradients, strict=True)]
+        wide = keras.config.floatx()  # of the norm, whatever the weights are in
 
         def apply() -> tuple[Any, ...]:
             *new, now, norm = self._apply(state, gathered, control)
             empty = [jnp.zeros_like(total) for total in gathered]
-            return *new, {**now, "gathered": empty}, norm
+            return *new, {**now, "gathered": empty}, None if norm is None else norm.astype(wide)
 
         def wait() -> tuple[Any, ...]:
-            nothing = jnp.zeros((), gathered[0].dtype) if self.training.needs_norm else None
+            nothing = jnp.zeros((), wide) if self.training.needs_norm else None
             return trainable, optimizer, {**beside, "gathered": gathered}, nothing
 
         found: tuple[Any, ...] = jax.lax.cond(control["update"], apply, wait)
