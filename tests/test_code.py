@@ -46,7 +46,8 @@ assert not {"torch", "keras", "tensorflow", "jax"} & set(sys.modules)
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """A copy of the package that may be edited, with what is compiled: Python compiles only what was edited."""
-    shutil.copytree(SOURCE / "pipeline", tmp_path / "src" / "pipeline")
+    unfinished = shutil.ignore_patterns("*.pyc.*")  # what another process compiles at the moment
+    shutil.copytree(SOURCE / "pipeline", tmp_path / "src" / "pipeline", ignore=unfinished)
     shutil.copytree(SOURCE.parent / "conf", tmp_path / "conf")
     return tmp_path / "src" / "pipeline"
 

@@ -423,10 +423,12 @@ def test_help_lists_the_choices_of_a_folder_of_yours(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flag", ["--cfg=job", "--help"])
 def test_a_choice_of_yours_that_a_shipped_one_would_hide_is_refused(flag: str, tmp_path: Path) -> None:
-    """Hydra takes the shipped one without a word. The same file in both changes nothing."""
+    """Hydra takes the shipped one without a word. The same settings in both change nothing."""
     mine = tmp_path / "mine" / "model"
     mine.mkdir(parents=True)
-    shutil.copy(ROOT / "conf/model/cnn.yaml", mine)
+    text = (ROOT / "conf/model/cnn.yaml").read_text()
+    (mine / "cnn.yaml").write_bytes(f"# as shipped\n\n{text}".replace("\n", "\r\n").encode())
+    (mine.parent / "config.yaml").write_text("seed: 3\n")  # which chooses nothing
     words = ("--config-dir", "mine", "model=mlp", *flag.split("="))
     assert pipeline(tmp_path, *words).returncode == 0
     (mine / "mlp.yaml").write_text("_target_: pipeline.models.mlp.Mlp\nunits: [7]\n")

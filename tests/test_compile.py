@@ -256,7 +256,7 @@ class Counting(torch.optim.Optimizer):
         (group,) = self.param_groups
         (weight,) = group["params"]
         state = self.state[weight]
-        kept = {"group": group, "state": state, "host": state, "itself": vars(self)}[self.word]
+        kept = {"group": group, "state": state, "host": state, "itself": vars(self), "beside": self.state}[self.word]
         kept["count"] = kept.get("count", torch.zeros(()) if self.word == "host" else 0) + 1
         weight -= group["lr"] / float(kept["count"])
 
@@ -289,7 +289,7 @@ def warming_up(optimizer: torch.optim.Optimizer, x: torch.Tensor) -> Any:
 
 
 @pytest.mark.usefixtures("no_streams")
-@pytest.mark.parametrize("word", ["group", "state", "host", "itself"])
+@pytest.mark.parametrize("word", ["group", "state", "host", "itself", "beside"])
 def test_what_an_optimizer_counts_on_the_host_is_not_kept_in_a_graph(word: str) -> None:
     """A replayed update would have the count of the step that was captured for ever."""
     x = torch.zeros(3, requires_grad=True)

@@ -382,6 +382,8 @@ def test_what_a_stage_chooses_can_be_replaced(stage: str, group: str, capsys: py
         ("training.epochs=1e3", "training.epochs=1000"),
         ("seed=1E1,2.5e+1,3", "seed=10,25,3"),
         ("model.units=[1e2,64]", "model.units=[100,64]"),
+        ("optimizer.learning_rate=1e-3,.5e1,-.25e2", "optimizer.learning_rate=1e-3,5,-25"),
+        ("optimizer.learning_rate=1e3.5", "optimizer.learning_rate=1e3.5"),
         ("optimizer.learning_rate=1e-3", "optimizer.learning_rate=1e-3"),
         ("optimizer.learning_rate=1e20", "optimizer.learning_rate=1e20"),
         ("training.epochs=1.25e1", "training.epochs=1.25e1"),

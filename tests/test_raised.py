@@ -49,6 +49,11 @@ def test_a_traceback_that_is_quoted_counts() -> None:
     assert in_words(caught(lambda: (_ for _ in ()).throw(RuntimeError(quoted)))).startswith("KeyError: 3, in load (")
 
 
+def test_a_long_word_in_a_message_takes_no_time() -> None:
+    """Each of its letters was tried as the beginning of an exception's name."""
+    assert in_words(caught(lambda: (_ for _ in ()).throw(ValueError("A" * 10**6)))).startswith("ValueError: AAA")
+
+
 OF_KERAS = "Exception encountered when calling Odd.call().\n\n\x1b[1mit breaks.\x1b[0m\n\nArguments received by Odd"
 IN_A_GRAPH = 'in user code:\n\n    File "{}", line 7, in call\n        raise\n\n    {}: {}'
 

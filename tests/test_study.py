@@ -104,7 +104,8 @@ class Copy:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         for name in ("conf", "src"):
-            shutil.copytree(ROOT / name, folder / name)  # with what is compiled
+            unfinished = shutil.ignore_patterns("*.pyc.*")  # what another process compiles at the moment
+            shutil.copytree(ROOT / name, folder / name, ignore=unfinished)  # with what is compiled
         for name in ("dvc.yaml", ".dvcignore", ".gitignore"):
             shutil.copyfile(ROOT / name, folder / name)
         (folder / "params.yaml").write_text(PARAMS)

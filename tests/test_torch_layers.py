@@ -236,6 +236,28 @@ def test_convolutions_of_any_dimension_have_their_flop() -> None:
     }
 
 
+BOTH = """
+import json
+import torch
+from torch.profiler import profile
+from pipeline.backends.torch.products import products
+
+down, up = torch.nn.Conv2d(8, 8, 2, stride=2), torch.nn.ConvTranspose2d(8, 8, 2, stride=2)
+x = torch.randn(4, 8, 16, 16, requires_grad=True)
+with profile(record_shapes=True) as seen:
+    (up(x).sum() + down(x).sum()).backward()
+print(json.dumps(sorted([one.FLOP for one in products(seen.events(), (8, 16, 16), 1, gpu=False)])))
+"""
+
+
+def test_convolutions_that_halve_and_double_have_their_flop_beside_each_other() -> None:
+    """With images and filters of the same sizes one had the places of the other."""
+    done = subprocess.run([sys.executable, "-c", BOTH], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    halves, doubles = 2 * 4 * 64 * 8 * (8 * 2 * 2), 2 * 4 * 256 * 8 * (8 * 2 * 2)
+    assert sum(json.loads(done.stdout)) == 3 * (halves + doubles)
+
+
 OTHERS = """
 import json
 import torch

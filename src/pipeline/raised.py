@@ -18,8 +18,8 @@ ROW = 200  # of one in a row of a table
 QUOTED = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\w+)')
 RAISED = re.compile(r"^\s*([\w.]*(?:Error|Exception): .*\S)", re.MULTILINE)
 OF_A_LAYER = re.compile(  # Keras's words around what is raised while a layer is called
-    r"(?:(?P<kind>[\w.]*(?:Error|Exception)): ['\"]?)?Exception encountered when calling \S+\s+(?P<said>.*?)\s+"
-    r"Arguments received by ",
+    r"(?:(?<![\w.])(?P<kind>[\w.]*(?:Error|Exception)): ['\"]?)?Exception encountered when calling \S+\s+"
+    r"(?P<said>.*?)\s+Arguments received by ",
     re.DOTALL,
 )
 GENERATED = "__autograph_generated_file"  # what TensorFlow makes of a function, whoever wrote it

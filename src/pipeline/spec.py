@@ -324,7 +324,8 @@ def _reason(fault: Mapping[str, Any]) -> str:
     if fault["type"] == "tuple_type":
         text = value if isinstance(value, str) else shown(value)
         reason = f"should be a valid list, such as [{'' if value is None or isinstance(value, Mapping) else text}]"
-    if fault["type"] == "int_type" and isinstance(value, float) and value.is_integer():  # 1e3 in a file
+    whole = isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST_INTEGER
+    if fault["type"] == "int_type" and whole:  # 1e3 in a file
         reason += f"; write {int(value)}"
     return reason[0].lower() + reason[1:]
 

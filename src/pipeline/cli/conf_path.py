@@ -30,11 +30,17 @@ def check_own(folder: Path) -> None:
     Raises UserError.
     """
     shipped = conf_path()
-    for path in shipped.rglob("*.yaml"):
+    for path in shipped.glob("*/**/*.yaml"):
         name = path.relative_to(shipped)
         own = folder / name
-        if own.is_file() and not own.samefile(path) and own.read_bytes() != path.read_bytes():
+        if own.is_file() and _settings(own) != _settings(path):
             raise UserError(
                 f"--config-dir {folder}: {name.with_suffix('')} has the name of a shipped choice, which would be taken "
                 f"in its place; rename the file, or set {VARIABLE} to an edited copy of {shipped}"
             )
+
+
+def _settings(path: Path) -> list[str]:
+    """The lines of a file that say something to Hydra."""
+    lines = map(str.rstrip, path.read_text(encoding="utf-8", errors="replace").splitlines())
+    return [line for line in lines if line and (not line.lstrip().startswith("#") or "@package" in line)]

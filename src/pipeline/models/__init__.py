@@ -17,7 +17,7 @@ from pipeline.raised import COLOURS, in_words, place, where
 
 Activation = Literal["relu", "tanh", "sigmoid", "gelu", "silu", "elu"]
 KERAS_BEGINS = re.compile(r"Exception encountered when calling ")  # the line above what is said of it
-WIDE = 4096  # a matrix of this width takes 0.25 GiB with gradients and Adam's moments: any machine has room for it
+WIDE = 4096  # a square matrix of this width takes 0.25 GiB with gradients and Adam's moments, for which there is room
 PADDING = 0  # the token that sequences of different lengths are filled up with
 LayerDtype = Literal["float16", "bfloat16", "float32", "float64"]
 

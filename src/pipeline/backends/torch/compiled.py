@@ -14,8 +14,9 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from numbers import Real
 from typing import Any
 
 import torch
@@ -201,12 +202,14 @@ class CompiledStep:
 def on_host(optimizer: torch.optim.Optimizer) -> dict[str, list[float]]:
     """Numbers that an optimizer keeps on the host, by name: its own, of its groups and of its state."""
     found: dict[str, list[float]] = {}
-    for kept in (vars(optimizer), *optimizer.param_groups, *optimizer.state.values()):
+    beside = {str(key): value for key, value in optimizer.state.items() if not isinstance(value, Mapping)}
+    states = [state for state in optimizer.state.values() if isinstance(state, Mapping)]
+    for kept in (vars(optimizer), *optimizer.param_groups, *states, beside):
         for name, value in kept.items():
             if isinstance(value, torch.Tensor) and value.device.type == "cpu":
                 found.setdefault(name, []).append(float(value.double().sum()))
-            elif isinstance(value, int | float):
-                found.setdefault(name, []).append(value)
+            elif isinstance(value, Real):
+                found.setdefault(name, []).append(float(value))
     return found
 
 

@@ -137,7 +137,8 @@ def products(events: Sequence[Any], example: tuple[int, ...], steps: int, *, gpu
 
     `example`: the shape of one, (H, W, C) of an image.
     """
-    outputs = {_pair(event.input_shapes[1:]): event.input_shapes[0][2:] for event in events if event.name in BACKWARD}
+    back = [event for event in events if event.name in BACKWARD and not _is_transposed(event)]
+    outputs = {_pair(event.input_shapes[1:]): event.input_shapes[0][2:] for event in back}
     seconds: defaultdict[tuple[str, int, int, int], float] = defaultdict(float)
     calls: defaultdict[tuple[str, int, int, int], float] = defaultdict(float)
     for event in events:
