@@ -220,7 +220,7 @@ def test_tables_show_the_spread_and_leave_open_what_did_not_run() -> None:
     assert table.rows[1] == ("", "0.95-1.00", "0.20-0.97", "0.10-0.30", "")
     assert table.rows[2] == ("other", "0.500 (n=1)", "1.000 (n=1)", "no result", "0")
     assert table.rows[3] == ("none", "1.000 (n=1)", "no result", "1.000 (n=1)", "no result")
-    assert costs(measured(), stage).rows == (("one", "2 ms, 1 MiB"), ("other", ""), ("none", ""))
+    assert costs(measured(), stage).rows == (("one", "2.00 ms, 1 MiB"), ("other", ""), ("none", ""))
 
 
 def test_points_that_coincide_are_seen_in_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
