@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,11 +20,11 @@ from pipeline.backends.keras.fit import (
 )
 from pipeline.backends.keras.net import called
 from pipeline.backends.keras.updates import bounded
-from pipeline.backends.shared.step_breakdown import NUMBERS, FirstStep, Machine, first_batch
+from pipeline.backends.shared.step_breakdown import NUMBERS, FirstStep, Machine, first_batch, in_memory
 from pipeline.datasets import Data
 from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
-from pipeline.machine.precision import FORMATS
+from pipeline.machine.precision import FORMATS, bytes_per_number
 from pipeline.models import weights
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _by_jax(model: Any, optimizer: Any, loss: Any, x: Any) -> tuple[float, list[
 
 
 class OnTensorFlow:
-    """Moving and multiplying by TensorFlow, for `Machine.measure`."""
+    """Multiplying by TensorFlow, and moving to a GPU, for `Machine.measure`."""
 
     def move(self, array: np.ndarray) -> Any:
         import tensorflow as tf
@@ -108,7 +109,7 @@ class OnTensorFlow:
 
 
 class OnJax:
-    """Moving and multiplying by JAX, for `Machine.measure`."""
+    """Multiplying by JAX, and moving to a GPU, for `Machine.measure`."""
 
     def __init__(self) -> None:
         import jax
@@ -129,12 +130,16 @@ def machine(experiment: Experiment, resolved: Resolved) -> Machine:
     form, side = FORMATS[resolved.precision], SIDE[resolved.place.kind]
     with runtime_settings(experiment, resolved):
         square = keras.ops.cast(keras.random.normal((side, side), seed=0, dtype="float32"), form.compute)
-        return Machine.measure(OnTensorFlow() if BACKEND == "tensorflow" else OnJax(), numbers(form.parameters), square)
+        device = OnTensorFlow() if BACKEND == "tensorflow" else OnJax()
+        in_host = resolved.place.kind == "cpu"
+        move = in_memory(bytes_per_number(form.parameters)) if in_host else to_device(device, form.parameters)
+        return Machine.measure(device, move, square)
 
 
-def numbers(dtype: str) -> np.ndarray:
-    """NUMBERS ones that begin at no multiple of 64 bytes: JAX takes an array that does as it is, and moves nothing."""
-    return np.ones(NUMBERS + 1, _numpy(dtype))[1:]
+def to_device(device: OnTensorFlow | OnJax, dtype: str) -> Callable[[], object]:
+    """A copy of numbers from the host's memory to a GPU."""
+    numbers = np.ones(NUMBERS, _numpy(dtype))
+    return lambda: device.wait(device.move(numbers))
 
 
 def _numpy(dtype: str) -> np.dtype[Any]:

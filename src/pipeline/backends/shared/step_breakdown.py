@@ -30,7 +30,7 @@ WATCHED_SECONDS = 0.3  # of training that a profiler looks at, if that is LEAST_
 LEAST_WATCHED, MOST_WATCHED = 10, 64  # steps
 SECONDS = 0.02  # that one round takes at the least
 LONGEST = 8  # operations that are listed one by one
-NUMBERS = 2**22  # that are moved: 32 MB in float64, beyond the caches
+NUMBERS = 2**24  # that are moved: 32 MB in 16 bits, beyond the caches of most machines
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,6 @@ class StepBreakdown:
 class Device(Protocol):
     """What a framework's side of `machine` offers."""
 
-    def move(self, array: Any) -> Any: ...
-
     def product(self, a: Any, b: Any) -> Any: ...
 
     def wait(self, result: Any) -> None: ...
@@ -107,10 +105,10 @@ class Machine:
     side: int
 
     @classmethod
-    def measure(cls, device: Device, numbers: Any, square: Any) -> Machine:
-        """By moving `numbers` (NUMBERS of them, on the host) and by the product of `square` with itself."""
+    def measure(cls, device: Device, move: Callable[[], object], square: Any) -> Machine:
+        """By `move`, which moves NUMBERS numbers, and by the product of `square` with itself."""
         side = int(square.shape[0])
-        moving = seconds_of(lambda: device.wait(device.move(numbers)))
+        moving = seconds_of(move)
         multiplying = seconds_of(lambda: device.wait(device.product(square, square)))
         return cls(moved_per_s=NUMBERS / moving, FLOP_per_s=2.0 * side**3 / multiplying, side=side)
 
@@ -138,6 +136,16 @@ def with_rest(parts: Mapping[str, float]) -> dict[str, float]:
 def longest(operations: Iterable[Operation]) -> list[Operation]:
     """The LONGEST operations that take the most time, the longest first."""
     return sorted(operations, key=lambda operation: -operation.seconds)[:LONGEST]
+
+
+def in_memory(width: int) -> Callable[[], None]:
+    """A copy of NUMBERS numbers of `width` bytes from one place in memory to another, the same places at each call.
+
+    A new place costs the time in which the system clears it.
+    """
+    numbers = np.ones(NUMBERS, f"u{width}")
+    place = np.empty_like(numbers)
+    return lambda: np.copyto(place, numbers)
 
 
 def seconds_of(call: Callable[[], object]) -> float:

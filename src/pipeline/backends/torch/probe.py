@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -13,6 +14,7 @@ from pipeline.backends.shared.step_breakdown import (
     Machine,
     StepBreakdown,
     first_batch,
+    in_memory,
     longest,
 )
 from pipeline.backends.torch import products as torch_products
@@ -25,7 +27,7 @@ from pipeline.backends.torch.training import to_tensor
 from pipeline.datasets import Data
 from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
-from pipeline.machine.precision import FORMATS
+from pipeline.machine.precision import FORMATS, Format, bytes_per_number
 from pipeline.models import weights
 from pipeline.models.torch_quick import onednn_is_quicker, onednn_product
 from pipeline.runs.weights import Weights
@@ -71,14 +73,10 @@ def _differentiated(step: Step, x: torch.Tensor, y: torch.Tensor) -> tuple[float
 
 
 class OnDevice:
-    """Moving and multiplying, for `Machine.measure`."""
+    """Multiplying, for `Machine.measure`."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-
-    def move(self, array: Any) -> torch.Tensor:
-        moved: torch.Tensor = array.to(self.device, copy=True)
-        return moved
 
     def product(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         # oneDNN's is of a and b transposed, which costs the same
@@ -93,10 +91,16 @@ def machine(experiment: Experiment, resolved: Resolved) -> Machine:
     """The machine's rates at this precision's dtypes."""
     form, device = FORMATS[resolved.precision], torch.device(resolved.place.torch)
     with runtime_settings(experiment, resolved), torch.inference_mode():
-        numbers = torch.ones(NUMBERS, dtype=getattr(torch, form.parameters))
         side = SIDE[device.type]
         square = torch.randn(side, side, device=device).to(getattr(torch, form.compute))
-        return Machine.measure(OnDevice(device), numbers, square)
+        move = in_memory(bytes_per_number(form.parameters)) if device.type == "cpu" else to_device(device, form)
+        return Machine.measure(OnDevice(device), move, square)
+
+
+def to_device(device: torch.device, form: Format) -> Callable[[], object]:
+    """A copy of numbers of the parameters' dtype from the host's memory to a GPU."""
+    numbers, on_device = torch.ones(NUMBERS, dtype=getattr(torch, form.parameters)), OnDevice(device)
+    return lambda: on_device.wait(numbers.to(device, copy=True))
 
 
 def step_breakdown(experiment: Experiment, data: Data, resolved: Resolved, step_s: float) -> StepBreakdown:
