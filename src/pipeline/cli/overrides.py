@@ -235,7 +235,7 @@ def is_open(key: str) -> bool:
 
 
 def whole_numbers(argument: str) -> str:
-    """`training.epochs=1e3` as `training.epochs=1000`: Hydra makes 1000.0 of it, which is no count and is shown so.
+    """`training.epochs=1e3` as `training.epochs=1000`: Hydra reads 1000.0, which is not an integer.
 
     Not a name, a text, an entry of an open mapping, which may be for a function that tells the two apart, or Hydra's.
     """
