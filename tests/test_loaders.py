@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from pipeline.backends.torch.blocks import StreamedBlocks
 from pipeline.datasets import Data, Split
 from pipeline.errors import UserError
-from pipeline.loaders import ahead, block_lengths, blocks, one_ahead, paced, tfdata
+from pipeline.loaders import ahead, one_ahead, paced, tfdata
 from pipeline.loaders.batch_plan import Plan
 from pipeline.loaders.dataloader import DataLoader
 from pipeline.loaders.tfdata import TfData
@@ -75,12 +75,6 @@ def test_tfdata_refuses_what_does_not_fit_into_memory(
 def test_a_data_loader_reads_a_mapped_file(tmp_path: Path) -> None:
     x, y = next(iter(DataLoader(workers=0).stream(mapped(tmp_path), "float32", 4, 0)))
     assert (x.shape, y.dtype) == ((4, 2, 2, 1), torch.int64)
-
-
-@given(st.integers(1, 500), st.integers(1, 64), st.integers(1, 70))
-def test_streamed_blocks_are_cut_as_resident_ones(images: int, batch_size: int, steps: int) -> None:
-    cut = list(blocks(np.arange(images), min(batch_size, images), steps))
-    assert block_lengths(images, min(batch_size, images), steps) == [len(block) for block in cut]
 
 
 def test_a_copy_begins_one_batch_before_it_is_needed() -> None:

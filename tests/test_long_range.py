@@ -103,7 +103,6 @@ def test_recurrent_units_follow_their_formulas() -> None:
 )
 def test_a_position_sees_its_receptive_field_and_nothing_later(model: Gru | Conv1d, field: int) -> None:
     net = net_of(model)
-    assert getattr(model, "receptive_field", LENGTH) == field
     for changed in range(LENGTH):
         other = TOKENS.clone()
         other[:, changed] = (other[:, changed] + 1) % VOCABULARY

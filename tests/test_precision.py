@@ -224,11 +224,12 @@ def test_the_reader_knows_gpu_libraries_and_typed_operands() -> None:
 
 @pytest.mark.parametrize("backend", ["jax", pytest.param("tensorflow", marks=pytest.mark.wide)])
 @pytest.mark.parametrize("name", ["dot", "convolution"])
-def test_a_program_says_whether_it_allows_tf32(backend: str, name: str) -> None:
+def test_a_program_says_whether_it_allows_tf32(monkeypatch: pytest.MonkeyPatch, backend: str, name: str) -> None:
     programs = outcomes(in_backend.programs)[backend].of_tf32
     for tf32 in (False, True):
-        assert by_program(programs[name, tf32], "it", {}) == (tf32, "the precision of the products in it")
-        assert by_program(programs[name, tf32], "it", {"NVIDIA_TF32_OVERRIDE": "0"})[0] is None
+        assert by_program(programs[name, tf32], "it") == (tf32, "the precision of the products in it")
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    assert by_program(programs[name, True], "it")[0] is None
 
 
 GEMM = """

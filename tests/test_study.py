@@ -427,9 +427,10 @@ def test_a_report_by_other_code_is_named(study: Copy, differences: Ask) -> None:
     assert line.startswith("report: dvc.lock: composed.yaml: report.code.pipeline.report.comparison, which it read: ")
 
 
-def test_the_modules_that_draw_and_write_are_tracked(some: Copy) -> None:
+def test_the_modules_that_draw_and_write_are_tracked(some: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of pipeline.report that the study's stages draw with, each by those that import it."""
-    found = {name: entry.writers for name, entry in composed.read(some.folder / "composed.yaml").items()}
+    monkeypatch.chdir(some.folder)
+    found = {name: entry.writers for name, entry in composed.read().items()}
     report = documents.read(some.folder / "composed.yaml", "")["report"]["code"]
     drawn = {"figures", "canvas", "table"}
     assert {f"pipeline.report.{name}" for name in drawn} <= found["classifier_jax"].keys()

@@ -531,7 +531,7 @@ def test_the_table_of_padding_fits_a_terminal() -> None:
     show_table(Console(file=file, width=80), table)
     assert len(file.getvalue().splitlines()) == 2 + len(STEPS)
     assert table.columns[2] == "GFLOP/s" and {row[6] for row in table.rows} == {"", "none"}
-    gain = dict(padding.summary(around))["gain"]
+    gain = dict(padding.summary())["gain"]
     assert gain.endswith("none: the ranges of the samples overlap, or have fewer than 3")
 
 

@@ -123,12 +123,12 @@ def choices_of_saved(overrides: Sequence[str]) -> list[str]:
     if not given.get("run") or given["run"] == "null" or "$" in given["run"]:
         return []
     from pipeline.experiment import ABOUT_RUNS
-    from pipeline.runs.choices import choices_beside, target_of
+    from pipeline.runs.choices import choices_beside, target_of_stage
     from pipeline.runs.lookup import find_run
     from pipeline.runs.records import read_config
     from pipeline.runs.saved import OWN
 
-    if str(target_of("stage", given.get("stage", ""))).startswith(ABOUT_RUNS):
+    if str(target_of_stage(given.get("stage", ""))).startswith(ABOUT_RUNS):
         return []
     try:
         folder = find_run(Path(given.get("output_dir", "runs")), given["run"], holding="artifacts/model/weights.npz")

@@ -21,12 +21,6 @@ def epoch_order(examples: int, seed: int, epoch: int) -> np.ndarray:
     return np.random.default_rng([seed, 1, epoch]).permutation(examples)
 
 
-def block_lengths(examples: int, batch_size: int, steps: int) -> list[int]:
-    """Batches in each block of an epoch, as `blocks` cuts it: a last smaller batch is a block by itself."""
-    full, rest = divmod(examples, batch_size)
-    return [min(steps, full - first) for first in range(0, full, steps)] + [1] * bool(rest)
-
-
 def one_ahead(batches: Iterable[Any], begin: Callable[[Any], Any]) -> Iterator[Any]:
     """What `begin` makes of each batch, begun one batch before it is handed over."""
     begun = deque[Any]()

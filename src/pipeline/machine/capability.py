@@ -89,7 +89,7 @@ def resolve(
     """
     place, device_reason = _place(device, gpus, no_gpu_because)
     gpu = gpus[place.index] if place.kind == "gpu" else None
-    effective, precision_reason = _precision(backend, place, precision, gpu)
+    effective, precision_reason = _precision(place, precision, gpu)
     found = refusal(backend, place.kind, effective, gpu)
     if found:
         raise Impossible(
@@ -132,7 +132,7 @@ def _auto(because: tuple[str | None, ...]) -> tuple[Place, str]:
     return Place("cpu"), f"auto: {because[0]}"
 
 
-def _precision(backend: str, place: Place, precision: str, gpu: Gpu | None) -> tuple[str, str]:
+def _precision(place: Place, precision: str, gpu: Gpu | None) -> tuple[str, str]:
     if precision != AUTO:
         return precision, "as requested"
     if place.kind == "cpu":

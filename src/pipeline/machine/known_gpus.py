@@ -29,8 +29,6 @@ class KnownGpu:
     bandwidth_gb_s: int
     watts: int
     source: str
-    cuda_cores_stated: int | None = None
-    tensor_cores_stated: int | None = None
 
     @property
     def architecture(self) -> Architecture:
@@ -55,7 +53,6 @@ KNOWN: tuple[KnownGpu, ...] = (
         driver="P4",
         capability=(6, 1),
         sms=20,
-        cuda_cores_stated=2560,
         cuda={"FP32": 5.5, "INT8": 22},
         tensor={},
         memory_gb=8,
@@ -68,7 +65,6 @@ KNOWN: tuple[KnownGpu, ...] = (
         driver="P100-SXM2-16GB",
         capability=(6, 0),
         sms=56,
-        cuda_cores_stated=3584,
         cuda={"FP64": 5.3, "FP32": 10.6, "FP16": 21.2},
         tensor={},
         memory_gb=16,
@@ -81,8 +77,6 @@ KNOWN: tuple[KnownGpu, ...] = (
         driver="V100-SXM2-16GB",
         capability=(7, 0),
         sms=80,
-        cuda_cores_stated=5120,
-        tensor_cores_stated=640,
         cuda={"FP64": 7.8, "FP32": 15.7, "FP16": 31.4},
         tensor={"FP16": 125},
         memory_gb=16,
@@ -95,8 +89,6 @@ KNOWN: tuple[KnownGpu, ...] = (
         driver="T4",
         capability=(7, 5),
         sms=40,
-        cuda_cores_stated=2560,
-        tensor_cores_stated=320,
         cuda={"FP32": 8.1},
         tensor={"FP16": 65, "INT8": 130, "INT4": 260},
         memory_gb=16,
@@ -121,8 +113,6 @@ KNOWN: tuple[KnownGpu, ...] = (
         driver="A100-SXM4-40GB",
         capability=(8, 0),
         sms=108,
-        cuda_cores_stated=6912,
-        tensor_cores_stated=432,
         cuda={"FP64": 9.7, "FP32": 19.5, "FP16": 78, "BF16": 39},
         tensor={
             "FP64": 19.5,
@@ -167,8 +157,6 @@ KNOWN: tuple[KnownGpu, ...] = (
         driver="L40S",
         capability=(8, 9),
         sms=142,
-        cuda_cores_stated=18176,
-        tensor_cores_stated=568,
         cuda={"FP32": 91.6},
         # the sheet gives INT4 the rate of INT8, the white paper of the same chip twice that: left out
         tensor={"TF32": 183, "FP16": 362.05, "BF16": 362.05, "FP8": 733, "INT8": 733},
@@ -182,8 +170,6 @@ KNOWN: tuple[KnownGpu, ...] = (
         driver="RTX 4090",
         capability=(8, 9),
         sms=128,
-        cuda_cores_stated=16384,
-        tensor_cores_stated=512,
         cuda={"FP32": 82.6, "FP16": 82.6, "BF16": 82.6},
         tensor={"TF32": 82.6, "FP16": 165.2, "BF16": 165.2, "FP8": 330.3, "INT8": 660.6, "INT4": 1321.2},
         memory_gb=24,
@@ -196,8 +182,6 @@ KNOWN: tuple[KnownGpu, ...] = (
         driver="H100 PCIe",
         capability=(9, 0),
         sms=114,
-        cuda_cores_stated=14592,
-        tensor_cores_stated=456,
         cuda={"FP64": 25.6, "FP32": 51.2, "FP16": 102.4, "BF16": 102.4},
         tensor={"FP64": 51.2, "TF32": 378, "FP16": 756, "BF16": 756, "FP8": 1513, "INT8": 1513},
         memory_gb=80,
@@ -210,8 +194,6 @@ KNOWN: tuple[KnownGpu, ...] = (
         driver="H100 80GB HBM3",
         capability=(9, 0),
         sms=132,
-        cuda_cores_stated=16896,
-        tensor_cores_stated=528,
         cuda={"FP64": 33.5, "FP32": 66.9, "FP16": 133.8, "BF16": 133.8},
         tensor={"FP64": 66.9, "TF32": 494.7, "FP16": 989.4, "BF16": 989.4, "FP8": 1978.9, "INT8": 1978.9},
         memory_gb=80,
@@ -256,8 +238,6 @@ KNOWN: tuple[KnownGpu, ...] = (
         driver="RTX 5090",
         capability=(12, 0),
         sms=170,
-        cuda_cores_stated=21760,
-        tensor_cores_stated=680,
         cuda={"FP32": 104.8, "FP16": 104.8, "BF16": 104.8},
         tensor={"TF32": 104.8, "FP16": 209.5, "BF16": 209.5, "FP8": 419, "FP4": 1676, "INT8": 838},
         memory_gb=32,

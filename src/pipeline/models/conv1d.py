@@ -38,11 +38,6 @@ class Conv1d(Model):
         """Of each layer, how far the positions that it sees lie apart."""
         return [self.dilation**number for number in range(self.layers)]
 
-    @property
-    def receptive_field(self) -> int:
-        """How many positions, its own among them, decide what comes out at a position."""
-        return 1 + (self.kernel_size - 1) * sum(self.apart)
-
     def first_value(self, name: str, drawn: np.ndarray) -> np.ndarray:
         return small_logits(name, drawn)
 

@@ -58,9 +58,9 @@ def nearest(group: str, node: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]
     return best, fitting[best]
 
 
-def target_of(group: str, name: str) -> object:
-    """The `_target_` of a choice; None where there is no such choice."""
-    return _choices(conf_path() / group).get(name, {}).get("_target_")
+def target_of_stage(name: str) -> object:
+    """The `_target_` of a stage; None where there is no such choice."""
+    return _choices(conf_path() / "stage").get(name, {}).get("_target_")
 
 
 def choices_beside(config: Config, given: Collection[str]) -> list[str]:

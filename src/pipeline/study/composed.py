@@ -35,27 +35,27 @@ class Entry:
         return whole
 
 
-def read(path: Path = FILE) -> dict[str, Entry]:
+def read() -> dict[str, Entry]:
     """The experiments of the study by the names of their stages. Raises UserError."""
-    found = documents.read(path, MAKE)
-    return {str(name): _entry(path, str(name), value) for name, value in found.items() if name not in OWN_STAGES}
+    found = documents.read(FILE, MAKE)
+    return {str(name): _entry(str(name), value) for name, value in found.items() if name not in OWN_STAGES}
 
 
-def entry(name: str, path: Path = FILE) -> Entry:
+def entry(name: str) -> Entry:
     """One of them. Raises UserError for a name that is none."""
-    found = read(path)
+    found = read()
     if name not in found:
         raise bad_choice("stage", name, found)
     return found[name]
 
 
-def data_stages(path: Path = FILE) -> list[str]:
+def data_stages() -> list[str]:
     """The stages that read a dataset."""
-    return list(documents.read(path, MAKE).get("data") or {})
+    return list(documents.read(FILE, MAKE).get("data") or {})
 
 
-def _entry(path: Path, name: str, value: Any) -> Entry:
+def _entry(name: str, value: Any) -> Entry:
     parts = [value.get(part) for part in PARTS] if isinstance(value, Mapping) else [None]
     if not all(isinstance(part, Mapping) for part in parts):
-        raise UserError(f"{path}: {name}: needs {', '.join(PARTS)}; {MAKE}")
+        raise UserError(f"{FILE}: {name}: needs {', '.join(PARTS)}; {MAKE}")
     return Entry(*parts)

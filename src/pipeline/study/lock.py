@@ -44,11 +44,11 @@ def block_of(stage: str) -> str:
     return stage.replace("@", "_")
 
 
-def read(path: Path = FILE) -> dict[str, Locked]:
+def read() -> dict[str, Locked]:
     """The stages that DVC has run. Raises UserError."""
-    found = documents.read(path, "`dvc repro` writes it").get("stages")
+    found = documents.read(FILE, "`dvc repro` writes it").get("stages")
     if not isinstance(found, Mapping):
-        raise UserError(f"{path}: holds no stages; `dvc repro` writes it anew")
+        raise UserError(f"{FILE}: holds no stages; `dvc repro` writes it anew")
     return {str(name): _locked(stage) for name, stage in found.items()}
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from pipeline.sweep.search_settings import Search
 
+MOST = 10  # trials in the table of the best
+
 
 def show(console: Console, study: Study, search: Search) -> None:
     """Print the best trials."""
@@ -28,7 +30,7 @@ def show(console: Console, study: Study, search: Search) -> None:
         say(console, "no trial has finished")
 
 
-def best_trials(study: Study, search: Search, most: int = 10) -> tuple[Table, ...]:
+def best_trials(study: Study, search: Search) -> tuple[Table, ...]:
     """A table of the best trials; none where no trial has finished."""
     ranked = ranking(study)
     if not ranked:
@@ -37,7 +39,7 @@ def best_trials(study: Study, search: Search, most: int = 10) -> tuple[Table, ..
     title = "trials that no other beats in every metric" if many else f"the best of {len(ranked)} finished trials"
     points = len({tuple(sorted(trial.params.items())) for trial in ranked})
     title += f", which are {points} points" if points < len(ranked) else ""
-    shown = study.best_trials if many else ranked[:most]
+    shown = study.best_trials if many else ranked[:MOST]
     keys = list(dict.fromkeys(key for trial in shown for key in trial.params))
     rows = []
     for trial in shown:

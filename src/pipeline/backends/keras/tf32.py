@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 from pipeline.backends.keras.hlo import allows_tf32
 from pipeline.runs.fit import NOT_SEEN
@@ -11,12 +10,12 @@ from pipeline.runs.fit import NOT_SEEN
 OVERRIDE = "NVIDIA_TF32_OVERRIDE"  # goes over what a program says, in NVIDIA's libraries and nowhere else
 
 
-def by_program(hlo: str, which: str, environment: Mapping[str, str] | None = None) -> tuple[bool | None, str]:
+def by_program(hlo: str, which: str) -> tuple[bool | None, str]:
     """Whether float32 products on a GPU run in TF32, and by what that is known; None where it is not.
 
     `which`: the program, in words. A product whose precision allows TF32 runs in it.
     """
-    if (os.environ if environment is None else environment).get(OVERRIDE) is not None:
+    if OVERRIDE in os.environ:
         return None, f"{NOT_SEEN}: {OVERRIDE} goes over the program"
     allowed = allows_tf32(hlo)
     if allowed is None:

@@ -131,9 +131,9 @@ def _takes(net: torch.nn.Module, x: torch.Tensor) -> bool:
     return True
 
 
-def example(shapes: Shapes, dtype: torch.dtype, device: torch.device | None = None) -> torch.Tensor:
+def example(shapes: Shapes, dtype: torch.dtype) -> torch.Tensor:
     """A batch of one example, all zeros."""
-    return torch.zeros(1, *shapes.x, dtype=dtype if shapes.vocabulary is None else torch.int32, device=device)
+    return torch.zeros(1, *shapes.x, dtype=dtype if shapes.vocabulary is None else torch.int32)
 
 
 def free_memory(device: torch.device, limit: int | None) -> int:

@@ -62,11 +62,6 @@ def solution(points: np.ndarray) -> np.ndarray:
     return np.asarray(_particular(points) + _harmonic(points) @ _coefficients())
 
 
-def corner_coefficient() -> float:
-    """c in u = c r^(2/3) cos(2 phi/3) + smoother terms: 0.4019310310137."""
-    return float(_coefficients()[POWERS.index(2 / 3)] / np.sqrt(2) ** (2 / 3))
-
-
 def boundary_error() -> float:
     """The largest |u| at boundary points that the coefficients were not fitted to. It bounds the error inside."""
     return float(np.abs(solution(_boundary(4 * PER_SIDE + 1))).max())

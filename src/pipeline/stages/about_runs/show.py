@@ -44,7 +44,7 @@ class Show(AboutRuns):
 
     def act(self, settings: Settings, config: Config) -> int:
         """Print it, section by section."""
-        folder = named_run(settings, "show")
+        folder = named_run(settings)
         status = read_status(folder)
         if status is None:
             raise UserError(f"run={folder.name}: status.json is damaged")
@@ -64,13 +64,13 @@ class Show(AboutRuns):
         return 0
 
 
-def named_run(settings: Settings, stage: str) -> Path:
+def named_run(settings: Settings) -> Path:
     """The folder of the run that `run=` names, in any state; one whose process is gone is marked KILLED.
 
     Raises UserError.
     """
     if not settings.run:
-        raise UserError(f"run=null with stage={stage}: name the saved run, by its id, its folder or latest")
+        raise UserError("run=null with stage=show: name the saved run, by its id, its folder or latest")
     folder = find_run(Path(settings.output_dir), settings.run, holding="status.json")
     reap_one(folder)
     return folder

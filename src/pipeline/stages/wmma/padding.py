@@ -108,7 +108,7 @@ def _table(around: Around, name: str) -> Table:
     return Table(f"{name}: GFLOP/s as N is, and padded to a multiple of {units}{doubt}", columns, tuple(rows))
 
 
-def summary(around: Around) -> tuple[tuple[str, str], ...]:
+def summary() -> tuple[tuple[str, str], ...]:
     """What the last columns of the tables are."""
     gain = f"of the best padding, without copies; none: the ranges of the samples overlap, or have fewer than {FEWEST}"
     return ("gain", gain), ("by", "the N that it pads to")

@@ -341,7 +341,7 @@ class Wmma(Stage):
         )
         rows = (
             *tables.summary(bench),
-            *(() if around is None else padding.summary(around)),
+            *(() if around is None else padding.summary()),
             *tables.not_timed(bench),
         )
         run.artifact("summary.md").write_text(in_markdown(rows, shown), encoding="utf-8")
