@@ -21,6 +21,7 @@ from pipeline.backends import Jax, TensorFlow, Torch
 from pipeline.command_line import composed
 from pipeline.errors import UserError
 from pipeline.machine.host import cpu_name
+from pipeline.machine.installed import installed_version
 from pipeline.ready import check_stage, load_checked
 from pipeline.runs.journal import Journal
 from pipeline.runs.result import Result, count, seconds
@@ -29,7 +30,7 @@ from pipeline.spec import Config
 from pipeline.stages.export import WRITTEN_BY
 from pipeline.stages.frameworks.checked import FIRST_OF_TWO, commands
 from pipeline.stages.frameworks.duties import DUTIES, FRAMEWORKS, Cell, cells
-from pipeline.stages.frameworks.installed import installed, installed_version
+from pipeline.stages.frameworks.installed import installed
 from pipeline.stages.frameworks.overhead import measured
 from pipeline.stages.graph.stage import Graph
 

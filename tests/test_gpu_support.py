@@ -17,6 +17,7 @@ from pipeline.machine import device, gpu_support
 from pipeline.machine.capability import resolve
 from pipeline.machine.device import Device, Gpu
 from pipeline.machine.gpu_support import Build, runs_by, unusable
+from pipeline.machine.installed import installed_version
 
 ROOT = Path(__file__).parent.parent
 
@@ -265,7 +266,7 @@ def test_jax_is_not_asked_for_what_the_environment_excludes(name: str, monkeypat
 
 
 def test_jax_leaves_out_a_plugin_of_another_version(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    jaxlib = gpu_support._installed("jaxlib")
+    jaxlib = installed_version("jaxlib")
     assert backends.Jax().no_gpu_because() == "JAX's CUDA plugin is not installed (install pipeline[gpu-jax])"
     installed(site, "jax-cuda12-plugin", "0.0.1")
     assert backends.Jax().no_gpu_because() == (

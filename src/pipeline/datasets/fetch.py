@@ -35,6 +35,13 @@ def cache_root(configured: str | None) -> Path:
     return Path(pooch.os_cache("pipeline"))
 
 
+def cannot_write_cache(folder: Path, error: OSError) -> UserError:
+    """The message for a folder of the cache that the system refused."""
+    return UserError(
+        f"cache folder {folder}: cannot write: {error.strerror or error}; name another with {CACHE_VARIABLE}"
+    )
+
+
 def ensure(files: Sequence[File], sources: Sequence[Source], cache: Path, offline: str | None = None) -> None:
     """See to it that the folder `cache` holds every one of `files`. Raises UserError when it cannot.
 

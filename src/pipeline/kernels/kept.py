@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
-from pipeline.datasets.fetch import CACHE_VARIABLE, cache_root
-from pipeline.errors import UserError
+from pipeline.datasets.fetch import cache_root, cannot_write_cache
+from pipeline.runs.json_files import write_json
 
 
 def kept(name: str, decides: Iterable[bytes], make: Callable[[], Any]) -> Any:
@@ -25,11 +22,10 @@ def kept(name: str, decides: Iterable[bytes], make: Callable[[], Any]) -> Any:
     except (OSError, ValueError):  # none, or not a whole one
         made = make()
     try:
-        _write(file, json.dumps(made))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, made)
     except OSError as error:
-        raise UserError(
-            f"cache folder {file.parent}: cannot write: {error.strerror or error}; name another with {CACHE_VARIABLE}"
-        ) from error
+        raise cannot_write_cache(file.parent, error) from error
     return made
 
 
@@ -39,12 +35,3 @@ def digest(parts: Iterable[bytes]) -> str:
     for part in parts:
         total.update(len(part).to_bytes(8, "little") + part)
     return total.hexdigest()
-
-
-def _write(file: Path, text: str) -> None:
-    """Under another name first, so that no other process reads half a file."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=file.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        stream.write(text)
-    Path(name).replace(file)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import re
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from pipeline.contracts import Backend
 from pipeline.machine.device import driver_version
+from pipeline.machine.installed import installed_version
 
 # NVIDIA's libraries that compute, or that choose and compile what computes. As they are published: CUDA 12's packages
 # have a suffix; of CUDA 13's some have one.
@@ -31,11 +31,7 @@ def versions(backend: Backend) -> Mapping[str, str]:
     if backend.no_gpu_because() is not None:
         return {}
     found = {"torch-cuda": from_torch()} if "torch" in backend.packages else {}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue  # conda and system packages bring these libraries without saying so to Python
+    found |= {name: installed_version(name) for name in PACKAGES}
     return {**{name: version for name, version in found.items() if version}, "driver": driver_version() or "none"}
 
 

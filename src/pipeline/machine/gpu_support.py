@@ -22,6 +22,7 @@ from pathlib import Path
 
 from pipeline.machine.cuda import from_torch
 from pipeline.machine.device import Gpu, driver_cuda, driver_version
+from pipeline.machine.installed import installed_version
 
 DRIVERS = {
     11: 450,
@@ -173,10 +174,12 @@ def jax() -> Build | str:
     excluded = jax_excludes_cuda(os.environ)
     if excluded:
         return excluded
-    jaxlib = _installed("jaxlib")
+    jaxlib = installed_version("jaxlib")
     if jaxlib is None:
         return "jaxlib is not installed"
-    found = {major: _installed(f"jax-cuda{major}-plugin") for major in (13, 12)}  # in the order in which JAX takes them
+    found = {
+        major: installed_version(f"jax-cuda{major}-plugin") for major in (13, 12)
+    }  # in the order in which JAX takes them
     versions = {major: version for major, version in found.items() if version}
     for major, version in versions.items():
         if _release(version) != _release(jaxlib):
@@ -200,7 +203,7 @@ def jax_excludes_cuda(variables: Mapping[str, str]) -> str | None:
 def lacking(names: Iterable[str], major: int, extra: str) -> str | None:
     """Which of NVIDIA's packages are missing or broken, in words; None where all are there, or the system has CUDA."""
     names = tuple(names)
-    missing = [name for name in names if _installed(name) is None]
+    missing = [name for name in names if installed_version(name) is None]
     if compiles():
         missing = [name for name in missing if not name.startswith(COMPILERS)]
     if not missing:
@@ -227,7 +230,7 @@ def overwritten(names: Collection[str], extra: str = "") -> str | None:
     """
     for major, other in (("12", "13"), ("13", "12")):
         name, by = f"nvidia-cudnn-cu{major}", f"nvidia-cudnn-cu{other}"
-        if name not in names or _installed(by) is None or intact(name):
+        if name not in names or installed_version(by) is None or intact(name):
             continue
         mend = f"remove the nvidia-...-cu{other} packages and reinstall the nvidia-...-cu{major} ones"
         if extra == "gpu-tensorflow":  # the registry's torch would bring them again
@@ -257,14 +260,6 @@ def _requirements(name: str, extra: str) -> tuple[str, ...]:
         return ()
     wanted = [line for line in lines if line.startswith("nvidia-") and (f'extra == "{extra}"' in line) == bool(extra)]
     return tuple(re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in wanted)
-
-
-def _installed(name: str) -> str | None:
-    """A distribution's version, or None."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _loads(library: str) -> bool:

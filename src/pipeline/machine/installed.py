@@ -67,11 +67,15 @@ def is_installed(distribution: str) -> bool:
             return True
     except (ModuleNotFoundError, ValueError):  # `ruamel.yaml` without `ruamel`
         pass
+    return installed_version(distribution) is not None
+
+
+def installed_version(distribution: str) -> str | None:
+    """None where it is not there, or comes from conda or the system, which need not say so to Python."""
     try:
-        importlib.metadata.version(distribution)
+        return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+        return None
 
 
 def _extras(needed: tuple[str, ...], missing: list[str]) -> list[str]:

@@ -243,6 +243,11 @@ def small(error: float | None, places: int = 1) -> str:
     return "" if error is None else f"{error:.{places}e}" if error else "0"
 
 
+def percent(share: float | None) -> str:
+    """A share: 12.3 %; empty where none was measured."""
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
 def _places(value: float) -> int:
     """How many behind the point make three digits, or two below a tenth: more would be of the clock."""
     if 0 < value < 0.0995:

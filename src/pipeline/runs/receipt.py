@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,6 +17,7 @@ from pipeline.machine import host as machine
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import canonical, gpus
 from pipeline.machine.environment import environment
+from pipeline.machine.installed import installed_version
 from pipeline.machine.precision import FORMATS, UNSCALED
 from pipeline.runs import weights
 from pipeline.runs.code import code_hash as code
@@ -276,10 +276,7 @@ def versions(packages: tuple[str, ...], always: tuple[str, ...] = ALWAYS) -> dic
 @cache
 def version_of(package: str) -> str:
     """The version of an installed package; kept, since a grid asks once a cell and each answer is a file to read."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
+    return installed_version(package) or "not installed"
 
 
 def hardware(resolved: Resolved) -> dict[str, Any]:

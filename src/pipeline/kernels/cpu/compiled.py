@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pipeline.cli.streams import say
 from pipeline.cli.terminal import messages
-from pipeline.datasets.fetch import CACHE_VARIABLE, cache_root
+from pipeline.datasets.fetch import cache_root, cannot_write_cache
 from pipeline.errors import UserError
 from pipeline.kernels.kept import digest
 from pipeline.machine import host
@@ -123,9 +123,7 @@ def _compile(
     except subprocess.TimeoutExpired as error:
         raise UserError(f"{name}: {Path(program).name} has not ended after {LIMIT_S:.0f} s") from error
     except OSError as error:
-        raise UserError(
-            f"cache folder {file.parent}: cannot write: {error.strerror or error}; name another with {CACHE_VARIABLE}"
-        ) from error
+        raise cannot_write_cache(file.parent, error) from error
 
 
 def _warnings_of(file: Path) -> Path:

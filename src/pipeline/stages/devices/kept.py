@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.metadata
 import json
 import math
@@ -17,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pipeline
-from pipeline.datasets.fetch import CACHE_VARIABLE, cache_root
+from pipeline.datasets.fetch import cache_root, cannot_write_cache
 from pipeline.errors import UserError
 from pipeline.kernels.cpu.compiled import compiler, version_of
+from pipeline.kernels.kept import digest
 from pipeline.machine import free_memory, host
 from pipeline.machine.ceilings import Ceiling, Ceilings
 from pipeline.machine.device import driver_version, gpu_limits, gpus
 from pipeline.machine.environment import environment
+from pipeline.machine.installed import installed_version
 from pipeline.machine.own_process import THREADS
 from pipeline.runs.code.code_hash import closure, hash_of
 from pipeline.runs.json_files import read_json, write_json
@@ -67,10 +68,10 @@ def facts() -> dict[str, Any]:
         "gpus": [asdict(gpu) for gpu in gpus()],
         "gpu_limits": gpu_limits(),
         "driver": driver_version(),
-        "versions": {name: version(name) for name in SOFTWARE} | libraries(),
+        "versions": {name: installed_version(name) for name in SOFTWARE} | libraries(),
         "compiler": compiler_found(),
         "environment": {name: value for name, value in environment().items() if name not in THREADS},
-        "code": _digest([hash_of(closure(MODULES)).encode(), *((ROOT / name).read_bytes() for name in COMPILED)]),
+        "code": digest([hash_of(closure(MODULES)).encode(), *((ROOT / name).read_bytes() for name in COMPILED)]),
     }
 
 
@@ -114,27 +115,9 @@ def folder() -> Path:
     return found
 
 
-def version(distribution: str) -> str | None:
-    """Of what is installed."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def _file(of: dict[str, Any]) -> Path:
-    return cache_root(None) / "ceilings" / f"{_digest([json.dumps(of, sort_keys=True).encode()])[:16]}.json"
-
-
-def _digest(parts: Sequence[bytes]) -> str:
-    total = hashlib.sha256()
-    for part in parts:
-        total.update(len(part).to_bytes(8, "little") + part)
-    return total.hexdigest()
+    return cache_root(None) / "ceilings" / f"{digest([json.dumps(of, sort_keys=True).encode()])[:16]}.json"
 
 
 def _cannot_write(error: OSError) -> UserError:
-    where = cache_root(None) / "ceilings"
-    return UserError(
-        f"cache folder {where}: cannot write: {error.strerror or error}; name another with {CACHE_VARIABLE}"
-    )
+    return cannot_write_cache(cache_root(None) / "ceilings", error)

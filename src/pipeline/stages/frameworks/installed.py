@@ -25,12 +25,6 @@ def installed(names: Iterable[str]) -> str:
     return f"{versions}; {size(bytes_)} on disk with what is required ({len(every) - len(there)} more{but})"
 
 
-def installed_version(name: str) -> str | None:
-    """None where it is not there."""
-    one = _found(name)
-    return one.version if one else None
-
-
 def _found(name: str) -> Distribution | None:
     try:
         return distribution(name)

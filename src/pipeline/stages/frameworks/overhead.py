@@ -10,13 +10,13 @@ from typing import Any
 from pipeline.contracts import Backend
 from pipeline.machine.device import gpus
 from pipeline.machine.host import cpu_name
+from pipeline.machine.installed import installed_version
 from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import run_folders
 from pipeline.runs.records import Status, read_config, read_status
 from pipeline.runs.result import Metric, metrics_of
 from pipeline.runs.saved import code_now
 from pipeline.stages.by_framework import allowed_cores
-from pipeline.stages.frameworks.installed import installed_version
 from pipeline.stages.graph.amortised import FEWEST, ms
 from pipeline.stages.graph.stage import Graph
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pipeline.backends.shared.load_bench import STEP_OF, Found, median_rate
 from pipeline.backends.shared.load_parts import PARTS
+from pipeline.report.table import percent
 from pipeline.report.table import size as in_bytes
 from pipeline.runs.result import Metric, Table, count, rate, seconds
 from pipeline.stages.loading.bench import Bench
@@ -196,11 +197,6 @@ def write_csv(path: Path, bench: Bench) -> None:
                     for number, each in enumerate(samples):
                         values = (getattr(each, name) for name in columns)
                         writer.writerow((source, framework, one.name, turns, number, *values))
-
-
-def percent(share: float) -> str:
-    """A share for people."""
-    return f"{100 * share:.1f} %"
 
 
 def thousands(value: float) -> str:

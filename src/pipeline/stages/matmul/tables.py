@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipeline.report.intervals import of_median
-from pipeline.report.table import digits, small
+from pipeline.report.table import digits, percent, small
 from pipeline.report.table import size as in_bytes
 from pipeline.runs.result import Metric, Table, count, memory, seconds
 from pipeline.stages.matmul.bench import Bench, Plan, Side
@@ -176,7 +176,7 @@ def _share(share: Median | None) -> list[str]:
     if share is None:
         return ["", ""]
     ends = "" if share.ends is None else f"{100 * share.ends[0]:.1f} to {100 * share.ends[1]:.1f}"
-    return [f"{100 * share.median:.1f} %", ends]
+    return [percent(share.median), ends]
 
 
 def _against(times: Sequence[float], in_place: Median) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline.kernels.gemm import Gemm
 from pipeline.kernels.timing import rates
 from pipeline.kernels.verify import refusal_of
-from pipeline.report.table import digits, small
+from pipeline.report.table import digits, percent, small
 from pipeline.report.table import size as in_bytes
 from pipeline.runs.result import Metric, Table, count
 from pipeline.stages.wmma.found import CORE_TYPE, Found
@@ -265,11 +265,6 @@ def of_peak(bench: Found, gemm: Gemm, name: str) -> float | None:
 def label(gemm: Gemm) -> str:
     """A size in a metric's name."""
     return f"{gemm.m}x{gemm.n}x{gemm.k}"
-
-
-def percent(share: float | None) -> str:
-    """A share for people."""
-    return "" if share is None else f"{100 * share:.1f} %"
 
 
 def plural(number: int, what: str) -> str:
