@@ -7,14 +7,34 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 from pipeline import backends
-from pipeline.contracts import Backend
+from pipeline.contracts import Backend, Part, Stage
 from pipeline.errors import Impossible, UserError, bad_choice
 from pipeline.machine.device import Device, Place, gpus
 from pipeline.machine.installed import check_installed
-from pipeline.spec import group_of
+from pipeline.spec import choice, group_of
 
 BACKENDS: dict[str, type[Backend]] = {"torch": backends.Torch, "tensorflow": backends.TensorFlow, "jax": backends.Jax}
 TAKES = ("stage", "device", "seed", "tracking", "name", "output_dir", "hydra", "sweep", "experiment")
+
+
+class ByFramework(Stage):
+    """A stage that compares `frameworks`, each in its own process."""
+
+    frameworks: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        return choice(self)
+
+    @property
+    def inside(self) -> tuple[Part, ...]:
+        """The backends, whose packages the frameworks need."""
+        return of_frameworks(self.frameworks)
+
+    @property
+    def computes_by(self) -> tuple[Backend, ...]:
+        """Those of the frameworks: without NumPy, which has no GPU."""
+        return of_frameworks(self.frameworks)
 
 
 def check_names(key: str, names: Sequence[str], choices: Collection[str]) -> None:

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
 from pipeline.backends.shared.own import Asked, Called
-from pipeline.contracts import Stage
 from pipeline.errors import Impossible, UserError
-from pipeline.machine.capability import Resolved
-from pipeline.runs.result import Result
-from pipeline.runs.run import Run
 from pipeline.spec import check_allowed, spec
-from pipeline.stages import own
+from pipeline.stages.own import OwnTraining
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 
 @spec
-class Keras(Stage):
+class Keras(OwnTraining):
     """`model`: the dotted name of what gives a compiled keras.Model, called with `arguments`. `data`: of what gives a
     dict of train, validation and test, each a pair (x, y) of arrays or a dataset that `fit` takes (tf.data.Dataset,
     PyDataset). `callbacks`: of what gives a list of callbacks. `fit`: more arguments of `keras.Model.fit`.
     """
 
-    reads: ClassVar[tuple[str, ...]] = own.READS
-    by: ClassVar[str] = "own"
     imports: ClassVar[tuple[str, ...]] = ("pipeline.backends.keras.own", "pipeline.runs.receipt")
 
     model: str | None = None
@@ -60,25 +52,7 @@ class Keras(Stage):
             if getattr(self, name) is not None:
                 check_allowed(getattr(self, name), f"stage.{name}")
 
-    def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
-        """Refuse keys that the user's training does not read."""
-        own.refuse_keys(experiment, keys)
-
-    def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
-        """Make the model and the data once, before the run begins."""
-        experiment.backend.load()
-        keras_own = importlib.import_module(experiment.backend.module(self.by))
-        keras_own.check(self._asked(), experiment, resolved)
-
-    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
-        """Train, and test where there is a test."""
-        experiment.backend.load()
-        keras_own = importlib.import_module(experiment.backend.module(self.by))
-        receipt = own.begun(experiment, resolved, run)
-        fit = keras_own.fit(self._asked(), experiment, resolved, run)
-        return own.finished(experiment, resolved, run, fit, receipt)
-
-    def _asked(self) -> Asked:
+    def asked(self) -> Asked:
         return Asked(
             net=Called("stage.model", str(self.model), self.arguments),
             data=Called("stage.data", str(self.data), self.data_arguments),

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
 from pipeline.backends.shared.own import Asked, Called
-from pipeline.contracts import Stage
 from pipeline.errors import Impossible, UserError
-from pipeline.machine.capability import Resolved
-from pipeline.runs.result import Result
-from pipeline.runs.run import Run
 from pipeline.spec import check_allowed, spec
-from pipeline.stages import own
+from pipeline.stages.own import OwnTraining
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 
 @spec
-class Lightning(Stage):
+class Lightning(OwnTraining):
     """`module`, `data`: a LightningModule and a LightningDataModule by their dotted names, called with `arguments` and
     `data_arguments`; without `data` the module has its own loaders. `trainer`: more arguments of Lightning's Trainer.
     """
 
-    reads: ClassVar[tuple[str, ...]] = own.READS
-    by: ClassVar[str] = "own"
     imports: ClassVar[tuple[str, ...]] = ("pipeline.backends.torch.own", "pipeline.runs.receipt")
 
     module: str | None = None
@@ -57,25 +49,7 @@ class Lightning(Stage):
         if self.data is not None:
             check_allowed(self.data, "stage.data")
 
-    def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
-        """Refuse keys that the user's training does not read."""
-        own.refuse_keys(experiment, keys)
-
-    def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
-        """Make the module and the data once, before the run begins."""
-        experiment.backend.load()
-        torch_own = importlib.import_module(experiment.backend.module(self.by))
-        torch_own.check(self._asked(), experiment, resolved)
-
-    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
-        """Train, and test where there is a test."""
-        experiment.backend.load()
-        torch_own = importlib.import_module(experiment.backend.module(self.by))
-        receipt = own.begun(experiment, resolved, run)
-        fit = torch_own.fit(self._asked(), experiment, resolved, run)
-        return own.finished(experiment, resolved, run, fit, receipt)
-
-    def _asked(self) -> Asked:
+    def asked(self) -> Asked:
         return Asked(
             net=Called("stage.module", str(self.module), self.arguments),
             data=Called("stage.data", self.data, self.data_arguments) if self.data else None,

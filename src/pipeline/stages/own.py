@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from pipeline.backends.shared.own import OwnFit, check_finite, check_weights
+from pipeline.backends.shared.own import Asked, OwnFit, check_finite, check_weights
+from pipeline.contracts import Stage
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.report.table import figure
@@ -23,6 +26,36 @@ if TYPE_CHECKING:
 READS = ("backend", "device", "precision", "seed")
 NOT_FOLLOWED = ("backend.compile", "backend.xla", "device.placement_log", "precision.initial_scale")
 NOT_KNOWN = "the user's own; pipeline has not read them"
+
+
+class OwnTraining(Stage):
+    """A training that is the user's whole: what checks, makes and trains it lies beside each backend."""
+
+    reads: ClassVar[tuple[str, ...]] = READS
+    by: ClassVar[str] = "own"
+
+    @abstractmethod
+    def asked(self) -> Asked:
+        """What to call, and with which arguments."""
+
+    def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
+        """Refuse keys that the user's training does not read."""
+        refuse_keys(experiment, keys)
+
+    def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
+        """Make the model and the data once, before the run begins."""
+        self._backend(experiment).check(self.asked(), experiment, resolved)
+
+    def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
+        """Train, and test where there is a test."""
+        backend = self._backend(experiment)
+        receipt = begun(experiment, resolved, run)
+        fit = backend.fit(self.asked(), experiment, resolved, run)
+        return finished(experiment, resolved, run, fit, receipt)
+
+    def _backend(self, experiment: Experiment) -> Any:
+        experiment.backend.load()
+        return importlib.import_module(experiment.backend.module(self.by))
 
 
 def refuse_keys(experiment: Experiment, keys: Sequence[str]) -> None:

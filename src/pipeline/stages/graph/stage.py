@@ -13,7 +13,6 @@ from pydantic import Field, PositiveInt
 from pipeline.backends import check_jax_compiles
 from pipeline.backends.shared.form_bench import TOLERANCE
 from pipeline.backends.shared.two_layer import Net, Reference, Sizes, drawn, trained
-from pipeline.contracts import Backend, Part, Stage
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import gpu_free_bytes
@@ -25,6 +24,7 @@ from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages import by_framework
+from pipeline.stages.by_framework import ByFramework
 from pipeline.stages.cores_had import CoresHad
 from pipeline.stages.graph.bench import MODULES, Bench
 from pipeline.stages.graph.memory import needed_bytes
@@ -39,7 +39,7 @@ Count = Annotated[int, Field(gt=0, le=1_000_000)]
 
 
 @spec
-class Graph(Stage):
+class Graph(ByFramework):
     """`frameworks`: torch, tensorflow, jax, each in its own process. `sizes`: N, D_in, H, D_out of the net.
 
     `steps`: of the training that each form is compared by. `repetitions`: the numbers of steps that are timed together;
@@ -64,20 +64,6 @@ class Graph(Stage):
         if self.repetitions == ():
             raise UserError("stage.repetitions=[]: name one at least")
         by_framework.check_cores(self.cores)
-
-    @property
-    def title(self) -> str:
-        return "graph"
-
-    @property
-    def inside(self) -> tuple[Part, ...]:
-        """The backends, whose packages the forms need."""
-        return by_framework.of_frameworks(self.frameworks)
-
-    @property
-    def computes_by(self) -> tuple[Backend, ...]:
-        """Those that are named."""
-        return by_framework.of_frameworks(self.frameworks)
 
     @property
     def user_code(self) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import Field, PositiveInt
 
 from pipeline.backends.shared.load_settings import Asked
-from pipeline.contracts import Backend, Part, Stage
 from pipeline.datasets import Data
 from pipeline.datasets.fetch import cache_root
 from pipeline.datasets.loading import load_ahead, load_data
@@ -21,6 +20,7 @@ from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import choice, spec
 from pipeline.stages import by_framework
+from pipeline.stages.by_framework import ByFramework
 from pipeline.stages.cores_had import CoresHad
 from pipeline.stages.data_checks import check_task
 from pipeline.stages.loading.bench import MODULES, Bench, Job
@@ -43,7 +43,7 @@ Seconds = Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)]
 
 
 @spec
-class Loading(Stage):
+class Loading(ByFramework):
     """`frameworks`: torch, tensorflow. `sources`: memory, files, mapped. Each pair has its own process.
 
     `batch_sizes`: the first is that of the plainest setting. `workers`: processes of torch's DataLoader, calls at once
@@ -81,20 +81,6 @@ class Loading(Stage):
         if self.batch_sizes == ():
             raise UserError("stage.batch_sizes=[]: name one at least")
         by_framework.check_cores(self.cores)
-
-    @property
-    def title(self) -> str:
-        return "loading"
-
-    @property
-    def inside(self) -> tuple[Part, ...]:
-        """The backends, whose packages the loaders need."""
-        return by_framework.of_frameworks(self.frameworks)
-
-    @property
-    def computes_by(self) -> tuple[Backend, ...]:
-        """Those that are named."""
-        return by_framework.of_frameworks(self.frameworks)
 
     @property
     def user_code(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
-from pipeline.contracts import Backend, Part, Stage
+from pipeline.contracts import Part
 from pipeline.contracts.kernels import Kernel
 from pipeline.errors import Readable, UserError
 from pipeline.kernels.cpu import ceilings, compiled
@@ -26,6 +26,7 @@ from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages import by_framework
+from pipeline.stages.by_framework import ByFramework
 from pipeline.stages.cores_had import CoresHad
 from pipeline.stages.matmul.bench import MODULES, Bench, Plan, Side
 from pipeline.stages.matmul.problem import BYTES, Problem
@@ -37,7 +38,7 @@ PLACED = ("float32", "float64", "float16", "bfloat16")  # of stage.placed: the f
 
 
 @spec
-class Matmul(Stage):
+class Matmul(ByFramework):
     """`frameworks`: numpy, torch, tensorflow, jax, each in its own process. `kernels`: of stage=wmma for the CPU, by
     name or file. `sizes`: N of N × N matrices. `dtypes`: of the operands and the result.
 
@@ -74,18 +75,9 @@ class Matmul(Stage):
         by_framework.check_cores(self.cores)
 
     @property
-    def title(self) -> str:
-        return "matmul"
-
-    @property
     def inside(self) -> tuple[Part, ...]:
         """The backends, whose packages the products need, and the kernels."""
         return (*by_framework.of_frameworks(self.frameworks), *self._kernels)
-
-    @property
-    def computes_by(self) -> tuple[Backend, ...]:
-        """Without NumPy, which has no GPU."""
-        return by_framework.of_frameworks(self.frameworks)
 
     @property
     def user_code(self) -> tuple[str, ...]:
