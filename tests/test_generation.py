@@ -29,7 +29,7 @@ from pipeline.machine.device import Place
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import metrics_of
 from pipeline.stages.generate import Generate, read_card
-from pipeline.stages.generated import Stops, readable
+from pipeline.stages.generated_text import Stops, readable
 
 HERE = Path(__file__).parent
 SAME = 1e-12  # of logits in float64

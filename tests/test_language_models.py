@@ -25,8 +25,8 @@ from pipeline.profilers.none import Off
 from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.records import read_config
 from pipeline.runs.result import Metric, Result, metrics_of, read_result
-from pipeline.stages import beside_gpt
-from pipeline.stages.beside_gpt import sentence
+from pipeline.stages import transformer_extras
+from pipeline.stages.transformer_extras import sentence
 from pipeline.tokens import from_plain, learned
 
 TINY: tuple[str, ...] = (
@@ -312,7 +312,7 @@ def test_other_profilers_leave_their_files(trained: Any, tmp_path: Path, backend
 def test_why_the_rate_is_no_share_of_a_matmuls_is_said(part: str, setting: Any, said: str) -> None:
     usual = {"model": Gpt(), "starting": Starting(), "device": Device(), "profiler": Off()}
     asked = cast(Any, SimpleNamespace(**{**usual, part: setting}))
-    found = beside_gpt.utilization(asked, cast(Any, None), cast(Any, None), Result(()))
+    found = transformer_extras.utilization(asked, cast(Any, None), cast(Any, None), Result(()))
     assert (found.notes, found.table, found.metrics) == ((f"utilization: not measured with {said}",), (), ())
 
 
@@ -323,15 +323,15 @@ def test_a_utilization_beside_other_processes_is_marked(
     """It stood as if certain, a row above `others had 51% of the cores`."""
     write_json(tmp_path / "receipt.json", {"training_rate": {"cores_of_others": share}})
     probe = SimpleNamespace(machine=lambda *_: SimpleNamespace(FLOP_per_s=40e9, side=512))
-    monkeypatch.setattr(beside_gpt, "saved_card", lambda _: {"x": [8]})
-    monkeypatch.setattr(beside_gpt, "weights", SimpleNamespace(load=lambda _: {}))
+    monkeypatch.setattr(transformer_extras, "saved_card", lambda _: {"x": [8]})
+    monkeypatch.setattr(transformer_extras, "weights", SimpleNamespace(load=lambda _: {}))
     monkeypatch.setattr(Gpt, "training_flop", lambda *_: 1e6)
     monkeypatch.setitem(sys.modules, "a_probe", cast(Any, probe))
     settings = {"model": Gpt(), "starting": Starting(), "device": Device(), "profiler": Off()}
     asked = cast(Any, SimpleNamespace(**settings, backend=SimpleNamespace(probe="a_probe")))
     run = cast(Any, SimpleNamespace(folder=tmp_path, say=print, artifact=tmp_path.joinpath))
     rate = Result((Metric("tokens_per_s", 20_000.0),))
-    ((name, text),) = beside_gpt.utilization(asked, cast(Any, None), run, rate).table
+    ((name, text),) = transformer_extras.utilization(asked, cast(Any, None), run, rate).table
     assert (name, text) == ("utilization", f"50.0% of the 40 GFLOP/s of a matmul of side 512; 1.00 MFLOP a token{end}")
 
 

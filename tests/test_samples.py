@@ -11,7 +11,7 @@ from command import TORCH_THEN_WIDE, done, pipeline, refused, runs
 from test_adapters import TINY, losses
 
 from pipeline.runs.json_files import read_json
-from pipeline.stages.samples import Sampler
+from pipeline.stages.training_samples import Sampler
 
 SMALL = (*TINY, "model.dropout=0.2", "training.steps=20", "schedule.warm_up=1", "training.ema=0.5")
 SAMPLED = ("stage.samples.prompt=[The,def]", "stage.samples.tokens=40")

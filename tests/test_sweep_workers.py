@@ -27,7 +27,7 @@ from pipeline.experiment.settings import Sweep
 from pipeline.machine import device
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Gpu
-from pipeline.runs.beside import EDITED, changed, edited, imported_by_cells
+from pipeline.runs.dynamic_imports import EDITED, changed, edited, imported_by_cells
 from pipeline.sweep import worker
 from pipeline.sweep.cards import Cards
 from pipeline.sweep.plan import Cell

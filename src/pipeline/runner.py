@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pipeline.contracts.runs import AboutRuns
     from pipeline.experiment import Experiment
     from pipeline.machine.capability import Resolved
-    from pipeline.runs.beside import Beside
     from pipeline.runs.checkpoint import Checkpoint
+    from pipeline.runs.dynamic_imports import DynamicImports
     from pipeline.runs.journal import Journal
     from pipeline.runs.result import Result
     from pipeline.runs.run import Run
@@ -162,15 +162,17 @@ def record(
     """
     from pipeline.cli.terminal import messages
     from pipeline.experiment.effects import of_settings
-    from pipeline.runs.beside import Beside
     from pipeline.runs.checkpoint import remove as remove_checkpoints
     from pipeline.runs.code.code_hash import modules
+    from pipeline.runs.dynamic_imports import DynamicImports
     from pipeline.runs.run import Run
     from pipeline.tracking.tracker import start
 
     journal = _journal(experiment, checkpoint)
     run = Run(journal, messages(), checkpoint, experiment.training.checkpoint)
-    run.imported = beside = Beside(experiment, checkpoint.progress.get("imported_beside", {}) if checkpoint else {})
+    run.imported = beside = DynamicImports(
+        experiment, checkpoint.progress.get("imported_beside", {}) if checkpoint else {}
+    )
     if began is not None:
         began(run.folder)
     try:
@@ -218,9 +220,9 @@ def _journal(experiment: Experiment, checkpoint: Checkpoint | None) -> Journal:
     return Journal.begin(Path(experiment.settings.output_dir), experiment.name, experiment.config)
 
 
-def keep_imported(run: Run, beside: Beside) -> None:
+def keep_imported(run: Run, beside: DynamicImports) -> None:
     """Add to the receipt what of the user's code was imported beside what it has the hash of, here or by its cells."""
-    from pipeline.runs.beside import imported_by_cells, merged
+    from pipeline.runs.dynamic_imports import imported_by_cells, merged
     from pipeline.runs.json_files import read_json
 
     found = merged([beside.of_all(), imported_by_cells(run.folder)])

@@ -177,7 +177,7 @@ def differences(folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any]
 
     `receipt`: what one of `experiment` would now begin with.
     """
-    from pipeline.runs import beside
+    from pipeline.runs import dynamic_imports
     from pipeline.runs.code.code_hash import modules
 
     then = read_json(folder / "receipt.json")
@@ -187,8 +187,8 @@ def differences(folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any]
     if _differs(then, receipt, "code_sha256"):
         found.append(said_of_code(read_json(folder / "code.json"), modules(experiment), experiment))
     imported = checkpoint.progress.get("imported_beside", then.get("imported_beside", {}))
-    whole = {name: one for name, one in imported.items() if one["sha256"] != beside.EDITED}  # nobody knows of the rest
-    found += [f"code of {name}" for name in beside.changed(whole)]
+    known = {name: one for name, one in imported.items() if one["sha256"] != dynamic_imports.EDITED}
+    found += [f"code of {name}" for name in dynamic_imports.changed(known)]
     versions = (then.get("versions", {}), receipt["versions"])
     names = [name for name in {**versions[0], **versions[1]} if versions[0].get(name) != versions[1].get(name)]
     found += [f"{name} {versions[0].get(name)}, now {versions[1].get(name)}" for name in names]

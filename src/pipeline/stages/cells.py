@@ -136,7 +136,7 @@ def experiment_of(one: Variant) -> Experiment | None:
 
 def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
     """Run the cells below the open run, and return how each ended, in order. Raises Stopped with the cells stopped."""
-    from pipeline.runs import beside as code_beside
+    from pipeline.runs import dynamic_imports
     from pipeline.sweep.schedule import Listed
     from pipeline.sweep.session import run_below
     from pipeline.sweep.workers import Workers
@@ -150,7 +150,7 @@ def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
     todo = [decision.cell for decision in decisions if decision.verdict == "run"]
     settings, others = Sweep(jobs=1, stop_after=0), Others()
     outcomes, _ = run_below(run, settings, Listed(todo), Workers, decisions, len(todo), keep, resumes=False)
-    beside = code_beside.edited(code_beside.imported_by(one.run for one in outcomes if one.run is not None))
+    beside = dynamic_imports.edited(dynamic_imports.imported_by(one.run for one in outcomes if one.run is not None))
     if beside:
         run.note(f"{', '.join(beside)} was edited meanwhile: not every cell ran the same; give the command again")
     entries = summary.entries(decisions, outcomes)

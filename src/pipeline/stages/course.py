@@ -32,7 +32,7 @@ from pipeline.runs.resume import identity, resumptions
 from pipeline.runs.saved import card_sha256, said_of_unverified
 from pipeline.spec import choice
 from pipeline.stages import training_table
-from pipeline.stages.beside import beside, joined
+from pipeline.stages.after_training import beside, joined
 from pipeline.stages.contamination import said_of_contamination
 from pipeline.stages.data_checks import check_data
 from pipeline.stages.measuring import measure, said_of_metrics

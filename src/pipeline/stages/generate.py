@@ -27,7 +27,7 @@ from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.runs.saved import card_sha256, check_hashes, check_outputs, saved_card, saved_weights
 from pipeline.spec import choice, group_of, spec
-from pipeline.stages.generated import Stops, Text, about, metrics, rows, write
+from pipeline.stages.generated_text import Stops, Text, about, metrics, rows, write
 from pipeline.tasks.language_modelling import LanguageModelling
 from pipeline.tokens import Tokens
 

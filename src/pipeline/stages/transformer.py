@@ -15,14 +15,14 @@ from pipeline.models.gpt import Gpt
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import build_as, choice, spec
-from pipeline.stages.beside import beside, joined
+from pipeline.stages.after_training import beside, joined
 from pipeline.stages.train import Train
 from pipeline.tasks import Task
 from pipeline.tasks.language_modelling import LanguageModelling
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
-    from pipeline.stages.samples import Written
+    from pipeline.stages.training_samples import Written
 
 
 @spec
@@ -45,7 +45,7 @@ class Samples:
     def written(self) -> Written:
         """What is written, for whoever writes it."""
         from pipeline.backends.shared.sampling import Sampling
-        from pipeline.stages.samples import Written
+        from pipeline.stages.training_samples import Written
 
         return Written(self.prompts, self.tokens, Sampling(self.temperature, seed=self.seed))
 
@@ -65,7 +65,11 @@ class Transformer(Train):
     task: ClassVar[type[Task] | None] = LanguageModelling
     headline: ClassVar[str] = "test/bits_per_byte"
     locations: ClassVar[tuple[str, ...]] = ("samples",)  # which changes nothing of the result
-    imports: ClassVar[tuple[str, ...]] = (*Train.imports, "pipeline.stages.beside_gpt", "pipeline.stages.samples")
+    imports: ClassVar[tuple[str, ...]] = (
+        *Train.imports,
+        "pipeline.stages.transformer_extras",
+        "pipeline.stages.training_samples",
+    )
 
     baselines: bool = True
     attention: bool = True
@@ -95,25 +99,25 @@ class Transformer(Train):
 
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
         """As stage=train, and prompts that the model could not go on with."""
-        from pipeline.stages import data_checks, samples
+        from pipeline.stages import data_checks, training_samples
 
-        also = partial(samples.tokens_of, self.samples.prompts) if self.samples.prompts else None
+        also = partial(training_samples.tokens_of, self.samples.prompts) if self.samples.prompts else None
         data_checks.rehearse(experiment, resolved, self.task, also)
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train and measure. Raises as stage=train."""
-        from pipeline.stages import beside_gpt, course, samples
+        from pipeline.stages import course, training_samples, transformer_extras
 
         written = self.samples.written() if self.samples.prompts else None
-        watched = None if written is None else partial(samples.Sampler, written, experiment, resolved, run)
+        watched = None if written is None else partial(training_samples.Sampler, written, experiment, resolved, run)
         result = course.train(experiment, resolved, run, probe=self.probe, task=self.task, watched=watched)
-        measured = partial(beside_gpt.utilization, experiment, resolved, run, result)
+        measured = partial(transformer_extras.utilization, experiment, resolved, run, result)
         found = [beside("utilization: not measured", measured)]
         if self.baselines:
-            measured = partial(beside_gpt.baselines, experiment, run)
+            measured = partial(transformer_extras.baselines, experiment, run)
             found.append(beside("baselines: not measured", measured))
         if self.attention:
-            found.append(beside("attention: not drawn", partial(beside_gpt.draw_attention, experiment, run)))
+            found.append(beside("attention: not drawn", partial(transformer_extras.draw_attention, experiment, run)))
         also = joined(found)
         tested = 1 + max(number for number, (name, _) in enumerate(result.table) if name.startswith("test "))
         return replace(

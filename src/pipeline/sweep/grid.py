@@ -14,7 +14,7 @@ from rich.console import Console
 from pipeline.cli.streams import say
 from pipeline.errors import UserError
 from pipeline.report.table import in_cells
-from pipeline.runs import beside as code_beside
+from pipeline.runs import dynamic_imports
 from pipeline.runs.code.code_hash import code_sha256
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Result, count
@@ -133,7 +133,7 @@ def record(
             "the same command then runs the cells of older code again",
         )
     runs = [*(decision.run for decision in decisions), *(outcome.run for outcome in outcomes)]
-    beside = code_beside.edited(code_beside.imported_by(run for run in runs if run is not None))
+    beside = dynamic_imports.edited(dynamic_imports.imported_by(run for run in runs if run is not None))
     if beside:
         say(
             console,

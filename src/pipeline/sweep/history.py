@@ -15,8 +15,7 @@ from pipeline.experiment import Experiment
 from pipeline.machine.capability import Resolved
 from pipeline.machine.cuda import is_cuda
 from pipeline.machine.environment import differences, environment, handed_on
-from pipeline.runs import beside as code_beside
-from pipeline.runs import weights
+from pipeline.runs import dynamic_imports, weights
 from pipeline.runs.code.code_hash import code_sha256, modules
 from pipeline.runs.hardware import device_differences
 from pipeline.runs.json_files import read_json
@@ -100,7 +99,7 @@ class History:
             listed = read_json(run / "code.json") if run else {}
             said = said_of_code(listed, modules(experiment), experiment) if listed else CODE
             found.append(f"the {CODE}" if said == CODE else said)
-        found += code_beside.changed(then.get("imported_beside", {}))
+        found += dynamic_imports.changed(then.get("imported_beside", {}))
         if then.get("profiler") != profiler(experiment):
             found.append("the profiler")
         if any(one["differences"] for one in then.get("resumed", [])):

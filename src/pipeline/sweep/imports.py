@@ -59,9 +59,9 @@ def _check_files(experiment: Experiment, *, first: bool) -> None:
 
     `first`: in the process that has imported all of it just now.
     """
-    from pipeline.runs.beside import imported_beside
     from pipeline.runs.code.code_hash import own_modules
     from pipeline.runs.code.sources import files
+    from pipeline.runs.dynamic_imports import imported_beside
 
     here = Path.cwd()
     beside = imported_beside(experiment)  # hashed now: a cell that is forked later runs them as they are here

@@ -18,8 +18,8 @@ from pipeline.cli.streams import say
 from pipeline.errors import UserError
 from pipeline.experiment import GROUPS, Experiment
 from pipeline.experiment.settings import Sought
-from pipeline.runs.beside import edited, imported_by, merged
 from pipeline.runs.better import check_direction
+from pipeline.runs.dynamic_imports import edited, imported_by, merged
 from pipeline.runs.json_files import read_json
 from pipeline.runs.listing import WHICH
 from pipeline.runs.records import read_metrics

@@ -1,7 +1,7 @@
 """User code that decides a result and that the code's hash cannot see: a module loaded by its file.
 
 What is imported by its name is followed (code_hash.py), and what is imported by a computed name is known when the run
-has ended (runs/beside.py).
+has ended (runs/dynamic_imports.py).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import importlib, importlib.util, json, sys
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from pipeline import experiment
-from pipeline.runs import beside as code_beside
+from pipeline.runs import dynamic_imports
 from pipeline.cli.conf_path import conf_path
 from pipeline.sweep import hydra_plugins
 
@@ -34,7 +34,7 @@ importlib.import_module("parts.wide")
 importlib.import_module("namespace.deep")
 for name, file in json.loads(sys.argv[1]).items():
     loaded(name, file)
-print(*code_beside.imported_beside(found))
+print(*dynamic_imports.imported_beside(found))
 """
 
 

@@ -21,8 +21,8 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import run_folders
 from pipeline.runs.result import Result, metrics_of
 from pipeline.stages import course
-from pipeline.stages.beside import beside
-from pipeline.stages.beside_gpt import baselines, draw_attention, utilization
+from pipeline.stages.after_training import beside
+from pipeline.stages.transformer_extras import baselines, draw_attention, utilization
 
 
 def no_space() -> Result:

@@ -15,9 +15,9 @@ from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.runs.run import Run
 from pipeline.runs.weights import Weights
-from pipeline.stages.beside import beside
+from pipeline.stages.after_training import beside
 from pipeline.stages.generate import Card, encoded, has_cache, steps_of
-from pipeline.stages.generated import readable
+from pipeline.stages.generated_text import readable
 from pipeline.tasks import Task
 from pipeline.tasks.language_modelling import LanguageModelling
 

@@ -27,7 +27,7 @@ from pipeline.runs.result import Metric, Result, by_name
 from pipeline.runs.run import Run
 from pipeline.runs.saved import saved_card
 from pipeline.spec import choice
-from pipeline.stages.beside import beside, joined
+from pipeline.stages.after_training import beside, joined
 from pipeline.tokens import Tokens, from_plain
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ def imported_beside(experiment: Experiment) -> dict[str, dict[str, str]]:
     return found
 
 
-class Beside:
+class DynamicImports:
     """`imported_beside` of a run so far, and of the processes that it goes on from, by the checkpoint (`before`).
 
     Looked for anew only where modules have come since, so that each checkpoint can have it; a digest stays the first
