@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.datasets.idx import GZIP_MAGIC
+from pipeline.datasets.idx import unzipped
 from pipeline.datasets.sources import File, Source, SourceError, find, say
 from pipeline.errors import UserError
 from pipeline.machine.regular_file import as_named, open_regular
@@ -157,10 +157,7 @@ def _verified(file: File, path: Path) -> bytes:
     """The raw content of `path`, raw or gzipped, if it is that of `file`."""
     try:
         with open_regular(path) as raw:
-            zipped = raw.read(2) == GZIP_MAGIC
-            raw.seek(0)
-            stream = gzip.GzipFile(fileobj=raw) if zipped else raw
-            content = stream.read(file.size + 1)  # one byte too many is enough to see that it is too long
+            content = unzipped(raw).read(file.size + 1)  # one byte too many is enough to see that it is too long
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise SourceError(f"{path.name} is damaged: {error}") from error
     except OSError as error:

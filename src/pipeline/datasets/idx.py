@@ -25,14 +25,19 @@ def read_idx(path: Path) -> np.ndarray:
     """The uint8 array in the IDX file at `path`, gzipped or raw. Raises UserError if it is anything else."""
     try:
         with open_regular(path) as raw:
-            zipped = raw.read(2) == GZIP_MAGIC
-            raw.seek(0)
-            content = _announced(gzip.GzipFile(fileobj=raw) if zipped else raw)
+            content = _announced(unzipped(raw))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{path}: damaged gzip file: {error}") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     return parse_idx(np.frombuffer(content, np.uint8), str(path)).copy()  # a copy, because bytes cannot be written to
+
+
+def unzipped(raw: BinaryIO) -> BinaryIO | gzip.GzipFile:
+    """The content of a file that may be gzipped."""
+    zipped = raw.read(2) == GZIP_MAGIC
+    raw.seek(0)
+    return gzip.GzipFile(fileobj=raw) if zipped else raw
 
 
 def _announced(stream: BinaryIO | gzip.GzipFile) -> bytes:

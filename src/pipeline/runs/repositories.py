@@ -18,9 +18,9 @@ def repositories(own: Mapping[str, Path], read: Mapping[str, Sequence[Path]] = M
     `own`: the user's modules that decide the result, and where they lie; `read`: the files that each of them reads. A
     repository is named by its folder's name.
     """
-    package, own = PACKAGE, {module: path.resolve() for module, path in own.items()}
+    own = {module: path.resolve() for module, path in own.items()}
     named: dict[str, Any] = {"pipeline": git_state()}
-    known = {_root(package)} if named["pipeline"]["commit"] else set()
+    known = {_root(PACKAGE)} if named["pipeline"]["commit"] else set()
     roots: dict[Path | None, dict[str, Path]] = {}
     folders = {folder: _root(folder) for folder in {path.parent for path in own.values()}}
     for module, path in own.items():
@@ -43,12 +43,11 @@ def repositories(own: Mapping[str, Path], read: Mapping[str, Sequence[Path]] = M
 
 def git_state() -> dict[str, Any]:
     """Commit of the checkout this package runs from, and whether it is dirty: changed files, or new ones that count."""
-    package = PACKAGE
     try:
-        _git(package, "ls-files", "--error-unmatch", "__init__.py")  # a repository may only contain us, in its .venv
-        commit, changes = _git(package, "rev-parse", "HEAD"), _changes(package)
-        conf = str(package.parents[1] / "conf")
-        new = _git(package, "ls-files", "--others", "--exclude-standard", "--", str(package), conf)
+        _git(PACKAGE, "ls-files", "--error-unmatch", "__init__.py")  # a repository may only contain us, in its .venv
+        commit, changes = _git(PACKAGE, "rev-parse", "HEAD"), _changes(PACKAGE)
+        conf = str(PACKAGE.parents[1] / "conf")
+        new = _git(PACKAGE, "ls-files", "--others", "--exclude-standard", "--", str(PACKAGE), conf)
     except (OSError, subprocess.SubprocessError):
         return dict(UNKNOWN)
     return {"commit": commit, "dirty": bool(changes or new)}

@@ -37,35 +37,33 @@ MOST_CELLS = 100_000
 MODULE = "hydra_plugins.pipeline"  # Hydra instantiates plugins of modules below hydra_plugins only
 
 
-class GridSweeper(Sweeper):
-    """Every combination of the values given. Unlike Hydra's own it composes no cell twice."""
-
-    __module__ = MODULE
+class CellSweeper(Sweeper):
+    """What both sweepers share."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
         self.loader = hydra_context.config_loader
+
+
+class GridSweeper(CellSweeper):
+    """Every combination of the values given. Unlike Hydra's own it composes no cell twice."""
+
+    __module__ = MODULE
 
     def sweep(self, arguments: list[str]) -> Any:
         assert self.launcher is not None
         return self.launcher.launch(expanded(arguments, self.loader), 0)
 
 
-class OptunaSweeper(Sweeper):
+class OptunaSweeper(CellSweeper):
     """A search: the values, intervals and ranges given are its space."""
 
     __module__ = MODULE
 
     def __init__(self, **settings: Any) -> None:
         self.settings = settings
-
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        self.launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
-        )
-        self.loader = hydra_context.config_loader
 
     def sweep(self, arguments: list[str]) -> Any:
         from pipeline.spec import build_as

@@ -17,7 +17,7 @@ from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, judged_by, metrics_of, read_result
 from pipeline.sweep.plan import Cell, Decision
 from pipeline.sweep.schedule import Outcome
-from pipeline.tracking.follow import CELLS
+from pipeline.tracking.record import CELLS
 
 REFRESH_SECONDS = 0.5
 

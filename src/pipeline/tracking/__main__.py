@@ -16,7 +16,7 @@ from pipeline.passwords import without_password
 from pipeline.tracking import record as records
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m pipeline.tracking")
     commands = parser.add_subparsers(dest="command", required=True)
     follow = commands.add_parser("follow", help="follow one run and send it to MLflow until it has ended")
@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     sync.add_argument("root", type=Path, nargs="?", default=Path("runs"), help="the folder of the runs [runs]")
     sync.add_argument("--uri", help="move the runs there, those that MLflow has elsewhere too")
     sync.add_argument("--force", action="store_true", help="send all again: after a database was lost")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     if options.command == "follow":
         from pipeline.tracking import follow as tracking_follow
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ from mlflow.tracking.client import MlflowClient
 
 from pipeline.errors import RunError
 from pipeline.tracking import record as records
-from pipeline.tracking.follow import ENVIRONMENT, reason_of
+from pipeline.tracking.follow import prepare, reason_of
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,7 @@ def find(uri: str, run: str) -> Tracked | None:
     path = records.sqlite_path(uri)
     if path is not None and not path.is_file():  # to ask would make a database
         return None
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    prepare()
     try:
         client = MlflowClient(uri, registry_uri=uri)
         experiments = [experiment.experiment_id for experiment in client.search_experiments()]

@@ -20,7 +20,7 @@ from pipeline.passwords import without_password
 from pipeline.runs.lookup import reap, reap_one, run_folders
 from pipeline.runs.records import read_status
 from pipeline.tracking import record as records
-from pipeline.tracking.record import CELLS as CELLS
+from pipeline.tracking.record import CELLS
 from pipeline.tracking.share import LEAST, NORMAL, SOME, share, step_back
 
 if TYPE_CHECKING:
