@@ -189,23 +189,20 @@ def differences(folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any]
     imported = checkpoint.progress.get("imported_beside", then.get("imported_beside", {}))
     known = {name: one for name, one in imported.items() if one["sha256"] != dynamic_imports.EDITED}
     found += [f"code of {name}" for name in dynamic_imports.changed(known)]
-    versions = (then.get("versions", {}), receipt["versions"])
-    names = [name for name in {**versions[0], **versions[1]} if versions[0].get(name) != versions[1].get(name)]
-    found += [f"{name} {versions[0].get(name)}, now {versions[1].get(name)}" for name in names]
+    before, now = then.get("versions", {}), receipt["versions"]
+    found += [f"{name} {before.get(name)}, now {now.get(name)}" for name in _changed(before, now)]
     devices = [_but_cores(one.get("device", {}).get("hardware") or {}) for one in (then, receipt)]
     found += device_differences(devices[0], devices[1])
-    environments = (then.get("environment", {}), receipt["environment"])
-    names = [
-        name
-        for name in {**environments[0], **environments[1]}
-        if environments[0].get(name) != environments[1].get(name)
-    ]
-    found += [f"{name}={environments[0].get(name, '')}, now {environments[1].get(name, '')}" for name in names]
-    for name, value in identity().items():
-        before = checkpoint.progress["identity"].get(name)
-        if before != value:
-            found.append(f"{name} {before}, now {value}")
+    before, now = then.get("environment", {}), receipt["environment"]
+    found += [f"{name}={before.get(name, '')}, now {now.get(name, '')}" for name in _changed(before, now)]
+    before, now = checkpoint.progress["identity"], identity()
+    found += [f"{name} {before.get(name)}, now {now[name]}" for name in now if before.get(name) != now[name]]
     return found
+
+
+def _changed(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """The names that only one of both has, or that have another value."""
+    return [name for name in {**then, **now} if then.get(name) != now.get(name)]
 
 
 def _but_cores(hardware: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,7 +214,7 @@ def said_of_code(then: Mapping[str, str], now: Mapping[str, str], experiment: Ex
     """A text, a picture or a source that a setting names counts to the module that reads it, ours or the user's."""
     from pipeline.runs.code.code_hash import own_files
 
-    changed = [name for name in sorted({**then, **now}) if then.get(name) != now.get(name)]
+    changed = sorted(_changed(then, now))
     if not changed:
         return CODE
     more = f" and {len(changed) - MOST_MODULES} more" if len(changed) > MOST_MODULES else ""

@@ -17,11 +17,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from pipeline.backends.shared.arrays import Arrays
-from pipeline.backends.shared.form_bench import Wrong
+from pipeline.backends.shared.form_bench import Wrong, said_of
 from pipeline.machine.blas import SPINS_S, norm
 from pipeline.machine.ceilings import Ceiling
 from pipeline.machine.energy import Meter
-from pipeline.raised import first_line
 
 ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}  # unit roundoff
 SIZES = (256, 512, 1024, 2048, 4096, 8192)  # N of products; the largest that does not take LONGEST_S
@@ -135,7 +134,7 @@ class Bench:
         try:
             yield
         except Exception as error:  # whatever a framework raises of an operation that it does not have
-            self.found[name] = replace(self.found[name], fault=_said(error), samples=())
+            self.found[name] = replace(self.found[name], fault=said_of(error), samples=())
             self.timed.pop(name, None)
 
     def _sample(self, name: str, one: Timed) -> None:
@@ -269,9 +268,3 @@ def convolved(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     height, width = x.shape[1:3]
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
     return np.sum([padded[:, i : i + height, j : j + width] @ w[i, j] for i in range(3) for j in range(3)], axis=0)
-
-
-def _said(error: Exception) -> str:
-    if isinstance(error, Wrong):
-        return str(error)
-    return first_line(error)

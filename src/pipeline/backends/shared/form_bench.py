@@ -23,6 +23,11 @@ class Wrong(Exception):
     """A form whose numbers, dtype, device or times are not what they have to be."""
 
 
+def said_of(error: Exception) -> str:
+    """What is wrong, or the first line of what a framework raises."""
+    return str(error) if isinstance(error, Wrong) else first_line(error)
+
+
 @dataclass
 class Found:
     """What a form was found to be; None and empty where it did not come so far.
@@ -122,18 +127,12 @@ class Bench:
 
     @contextmanager
     def _blaming(self, found: Found) -> Iterator[None]:
-        """A form that raises, or is wrong, is named with the reason."""
+        """A form that raises, or is wrong, is named with the reason, and has no times."""
         try:
             yield
-        except Wrong as error:
-            self._blame(found, str(error))
         except Exception as error:  # whatever a framework raises of an operation that it refuses
-            self._blame(found, first_line(error))
-
-    def _blame(self, found: Found, why: str) -> None:
-        """What is wrong has no times."""
-        found.fault, found.samples, found.first, found.second = why, {}, [], []
-        self.right.pop(found.name, None)
+            found.fault, found.samples, found.first, found.second = said_of(error), {}, [], []
+            self.right.pop(found.name, None)
 
     def _trained(self, kind: type[Form], found: Found) -> Form:
         """The form after `steps` steps from the start, compared with the reference. Raises Wrong."""
