@@ -88,6 +88,11 @@ def _unquoted(text: str) -> str:
     return text.replace("\\n", "\n").replace("\\x1b", "\x1b")
 
 
+def in_one_line(error: BaseException) -> str:
+    """The first line of an error's text; of an error without one its class."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def first_line(error: BaseException) -> str:
     """`raised ValueError: ...`, by the first line of what a framework says, for the row of a table."""
     lines = str(error).strip().splitlines() or [""]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from pipeline.errors import RunError, UserError, cut
 from pipeline.machine.memory import is_out_of_memory
+from pipeline.raised import in_one_line
 from pipeline.runs.result import Result
 
 
@@ -19,11 +20,11 @@ def beside(what: str, work: Callable[[], Result | None]) -> Result:
     try:
         return work() or Result(())
     except Exception as error:
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        said = cut(in_one_line(error), 300)
         if isinstance(error, (UserError, RunError, OSError)) or is_out_of_memory(error):
-            return Result((), notes=(f"{what}: {cut(said, 300)}",))
+            return Result((), notes=(f"{what}: {said}",))
         at = traceback.extract_tb(error.__traceback__)[-1]
-        return Result((), failed=f"{what}: {type(error).__name__}: {cut(said, 300)} ({at.filename}:{at.lineno})")
+        return Result((), failed=f"{what}: {type(error).__name__}: {said} ({at.filename}:{at.lineno})")
 
 
 def joined(results: Sequence[Result]) -> Result:

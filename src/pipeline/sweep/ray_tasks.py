@@ -13,6 +13,7 @@ from pipeline.errors import UserError
 from pipeline.experiment.settings import Sweep
 from pipeline.machine.device import canonical
 from pipeline.machine.installed import not_installed
+from pipeline.raised import in_one_line
 from pipeline.sweep.cards import devices_of
 from pipeline.sweep.cell import add_environment, in_new_process, write_environment
 from pipeline.sweep.history import Kind
@@ -77,8 +78,7 @@ class RayTasks:
             reason: str | None = self.ray.get(task)
             return reason
         except self.ray.exceptions.RayError as error:
-            said = str(error).strip() or type(error).__name__  # a cancelled task's error may have no text
-            return f"its Ray task: {said.splitlines()[0][:300]}"
+            return f"its Ray task: {in_one_line(error)[:300]}"  # a cancelled task's error may have no text
 
 
 def kind_asked(gpus: float | None, device: str) -> Kind:

@@ -9,6 +9,7 @@ from pathlib import Path
 from mlflow.tracking.client import MlflowClient
 
 from pipeline.passwords import without_password
+from pipeline.raised import in_one_line
 
 OWN = ("config.yaml", "receipt.json", "result.json")
 GIVE_UP = 3  # failures in a row: then it is the store, and each further file may take its time to fail too
@@ -44,7 +45,7 @@ def _files(folder: Path) -> Iterator[tuple[Path, str | None]]:
 
 def _said(folder: Path, failed: dict[Path, Exception], files: int, untried: int) -> str:
     path, error = next(iter(failed.items()))
-    line = without_password((str(error).strip().splitlines() or [type(error).__name__])[0])[:200]
+    line = without_password(in_one_line(error))[:200]
     rest = f", {untried} more not tried" if untried else ""
     name = path.relative_to(folder).as_posix()
     return f"{len(failed)} of its {files} files not sent{rest} ({name}: {line})"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import filelock
 
 from pipeline.passwords import without_password
+from pipeline.raised import in_one_line
 from pipeline.runs.lookup import reap, reap_one, run_folders
 from pipeline.runs.records import read_status
 from pipeline.tracking import record as records
@@ -102,8 +103,7 @@ def reason_of(error: BaseException, uri: str) -> str:
     for phrase in REASONS:
         if phrase.lower() in text.lower():
             return f"{without_password(uri)}: {phrase}"
-    line = text.strip().splitlines()[0] if text.strip() else ""
-    return f"{without_password(uri)}: {without_password(line)[:200] or type(error).__name__}"
+    return f"{without_password(uri)}: {without_password(in_one_line(error))[:200]}"
 
 
 def _follow_to_the_end(folder: Path) -> bool:

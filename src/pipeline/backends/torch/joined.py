@@ -29,6 +29,7 @@ from pipeline.cli.exits import SIGNALS
 from pipeline.errors import RunError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.launched import Launched, launched
+from pipeline.raised import in_one_line
 from pipeline.runs.keeping import where_it_goes_on
 from pipeline.runs.receipt import before
 
@@ -83,7 +84,7 @@ class Lead:
         found = re.search(r"\[([0-9a-fA-F.:]+)\]:\d+", str(error))
         gone = [one for one in self.others[1:] if found and found[1].removeprefix("::ffff:") == one["address"]]
         if not gone:
-            return f"the connection to another process of the training is gone ({first_line(error)})"
+            return f"the connection to another process of the training is gone ({in_one_line(error)[:200]})"
         return f"{' or '.join(map(named, gone))} is gone"
 
     def close(self) -> None:
@@ -118,7 +119,7 @@ def train_along(mine: Launched) -> None:
         found: list[Any] = [None]
         dist.broadcast_object_list(found, 0)
     except RuntimeError as error:
-        raise RunError(f"process {mine.rank}: process 0 does not answer: {first_line(error)}") from error
+        raise RunError(f"process {mine.rank}: process 0 does not answer: {in_one_line(error)[:200]}") from error
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # rank 0 saves what there is; then the connection is gone
     job, me = found[0], Follower(group, mine)
@@ -136,7 +137,7 @@ def train_along(mine: Launched) -> None:
         except Exception as error:
             if not me.loaded:
                 with contextlib.suppress(RuntimeError):  # process 0 may be gone
-                    group.gathered(about(mine, first_line(error)))
+                    group.gathered(about(mine, in_one_line(error)[:200]))
             raise
 
 
@@ -157,7 +158,7 @@ def send(job: dict[str, Any]) -> None:
     try:
         dist.broadcast_object_list([job], 0)
     except RuntimeError as error:
-        raise RunError(f"the other processes of the training do not answer: {first_line(error)}") from error
+        raise RunError(f"the other processes of the training do not answer: {in_one_line(error)[:200]}") from error
 
 
 def dismiss(mine: Launched, why: str) -> None:
@@ -188,7 +189,7 @@ def join(mine: Launched, wait_s: float = LOADING_S) -> Group:
         place = ":".join(where)
         raise RunError(
             f"process {mine.rank}: the {mine.count} processes of the training do not meet at {place}: "
-            f"{first_line(error)}"
+            f"{in_one_line(error)[:200]}"
         ) from error
     # torchrun sets OMP_NUM_THREADS=1, so that what torch would use says nothing
     return Group(mine.rank, mine.count, max(1, len(os.sched_getaffinity(0)) // mine.local_count))
@@ -247,11 +248,6 @@ def about(mine: Launched, problem: str | None) -> dict[str, Any]:
 def named(one: dict[str, Any]) -> str:
     """A process as an error names it."""
     return f"process {one['rank']} of {one['count']} of the training (on {one['host']}, {one['address']})"
-
-
-def first_line(error: BaseException) -> str:
-    """What an error of torch's says, without where in its code."""
-    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
 
 
 def packed(checkpoint: Checkpoint | None) -> dict[str, bytes] | None:
