@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.errors import RunError
 from pipeline.machine import energy
 from pipeline.machine.ceilings import HAD, Ceiling
 from pipeline.machine.device import Place
 from pipeline.machine.own_process import OwnProcess
-from pipeline.runs.json_files import read_json
 from pipeline.runs.run import Run
+from pipeline.stages.apart import measured_apart
 from pipeline.stages.devices import kept
 from pipeline.stages.devices.sources import CORES, SOURCES, Source
 from pipeline.stages.devices.tables import line, write_csv
@@ -74,19 +71,13 @@ class Bench:
 def apart(source: Source, place: str, rounds: int) -> tuple[list[Ceiling], str | None]:
     """What a source measures, in a process that knows no other; or had measured, and why that did not end well."""
     with tempfile.TemporaryDirectory(dir=kept.folder()) as temporary:  # on the disk that the data lie on
-        folder = Path(temporary)
         job = {"module": source.module, "place": place, "rounds": rounds}
-        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
         process = OwnProcess(
             place=place,
             cores=len(os.sched_getaffinity(0)),
-            folder=folder,
+            folder=Path(temporary),
             keras_on="jax" if source.name == "jax" else "tensorflow",
         )
-        why = None
-        try:
-            process.run([sys.executable, "-m", "pipeline.stages.devices.process", str(folder)])
-        except RunError as error:
-            why = str(error)
-        found = [Ceiling.read(one) for one in read_json(folder / "found.json").get("found", [])]
+        answer, why = measured_apart(process, "pipeline.stages.devices.process", job)
+        found = [Ceiling.read(one) for one in answer.get("found", [])]
     return [one for one in found if one.samples or one.missing or one.fault], why

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,9 +14,9 @@ import numpy as np
 from pipeline.backends.shared.load_bench import Found, median_rate
 from pipeline.backends.shared.load_settings import Asked
 from pipeline.datasets import Data
-from pipeline.errors import RunError
 from pipeline.machine.own_process import OwnProcess
 from pipeline.runs.run import Run
+from pipeline.stages.apart import measured_apart
 from pipeline.stages.loading.best import best
 from pipeline.stages.loading.limit import Copied, copied
 from pipeline.stages.loading.sources import Stored
@@ -86,18 +84,15 @@ class Bench:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
             np.savez(folder / "data.npz", x=source.x, y=source.y)
-            (folder / "job.json").write_text(json.dumps(self._plain(source, framework)), encoding="utf-8")
-            command = [sys.executable, "-m", "pipeline.backends.shared.load_process", str(folder)]
-            try:
-                OwnProcess(place=self.job.place, cores=self.job.cores, folder=folder).run(command)
-            except RunError as error:
-                self.ended[key] = str(error)
-                self.run.say(f"{source.name}, {framework}: {error}")
-            written = folder / "found.json"
-            if written.exists():
-                answer = json.loads(written.read_text(encoding="utf-8"))
-                self.found[key] = [Found.read(one) for one in answer["found"]]
-                self.parts[key] = answer["parts"]
+            process = OwnProcess(place=self.job.place, cores=self.job.cores, folder=folder)
+            job = self._plain(source, framework)
+            answer, why = measured_apart(process, "pipeline.backends.shared.load_process", job)
+        if why is not None:
+            self.ended[key] = why
+            self.run.say(f"{source.name}, {framework}: {why}")
+        if answer:
+            self.found[key] = [Found.read(one) for one in answer["found"]]
+            self.parts[key] = answer["parts"]
 
     def _plain(self, source: Stored, framework: str) -> dict[str, Any]:
         job, data = self.job, self.job.data

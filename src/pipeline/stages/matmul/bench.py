@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline.errors import RunError
 from pipeline.machine.own_process import OwnProcess
 from pipeline.report.table import digits
-from pipeline.runs.json_files import read_json
 from pipeline.runs.run import Run
+from pipeline.stages.apart import measured_apart
 from pipeline.stages.matmul.memory import Used
 from pipeline.stages.matmul.misplaced import Misplaced
 from pipeline.stages.matmul.problem import Problem
@@ -199,15 +196,9 @@ def answer(plan: Plan, side: Side, what: Literal["products", "placed"]) -> tuple
         "size": size,
     }
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-        command = [sys.executable, "-m", "pipeline.stages.matmul.process", str(folder)]
-        try:
-            OwnProcess(place=side.place, cores=plan.cores, folder=folder).run(command)
-            why = None
-        except RunError as error:
-            why = str(error)
-        return read_json(folder / "found.json") or None, why
+        process = OwnProcess(place=side.place, cores=plan.cores, folder=Path(temporary))
+        found, why = measured_apart(process, "pipeline.stages.matmul.process", job)
+        return found or None, why
 
 
 def described(found: list[Found]) -> str:

@@ -126,8 +126,7 @@ class Wmma(Stage):
     @property
     def cores(self) -> int:
         """Threads of a CPU's kernels."""
-        allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return self.threads or allowed
+        return self.threads or len(os.sched_getaffinity(0))
 
     @property
     def times_gpu(self) -> bool:
