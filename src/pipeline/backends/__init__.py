@@ -52,7 +52,7 @@ class Torch(Backend):
         if not self.compile:
             return
         named = os.environ.get("CXX" if place.kind == "cpu" else "CC")
-        known = ("clang++" if sys.platform == "darwin" else "g++",) if place.kind == "cpu" else ("gcc", "clang")
+        known = ("g++",) if place.kind == "cpu" else ("gcc", "clang")
         wanted = (named,) if named else known
         if not any(shutil.which(name) for name in wanted):
             raise Impossible(

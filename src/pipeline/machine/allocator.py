@@ -8,7 +8,6 @@ zeroed by the kernel on first touch: 10,000 page faults a step of the net of row
 from __future__ import annotations
 
 import ctypes
-import sys
 
 # mallopt(3). Blocks from 32 MiB on, glibc's own limit for this setting, are still given back.
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
@@ -17,8 +16,6 @@ SETTINGS = {M_MMAP_THRESHOLD: 32 * 2**20, M_TRIM_THRESHOLD: 2**31 - 1, M_TOP_PAD
 
 def keep_freed_memory() -> None:
     """For the whole process. Does nothing where the C library is not glibc."""
-    if sys.platform != "linux":
-        return
     libc = ctypes.CDLL(None)
     if hasattr(libc, "gnu_get_libc_version"):
         for setting, value in SETTINGS.items():
@@ -27,5 +24,5 @@ def keep_freed_memory() -> None:
 
 def give_back_freed_memory() -> None:
     """To the system, now: what is allocated next is then seen as memory of this process. Only of glibc."""
-    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
         libc.malloc_trim(0)

@@ -30,8 +30,7 @@ VECTOR = re.compile(r"s?sse|pni$|avx|fma|f16c|amx|asimd|sve|sme(?!p)|fphp|bf16|i
 
 def cpu() -> dict[str, Any]:
     """The processor: its name, the cores that this process may use, and the fields of `described`."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-    return {"name": cpu_name(), "cores": cores, **_described()}
+    return {"name": cpu_name(), "cores": len(os.sched_getaffinity(0)), **_described()}
 
 
 def cpu_name() -> str:

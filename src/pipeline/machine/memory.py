@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import sys
 from pathlib import Path
 
 from pipeline.errors import UserError
@@ -38,7 +37,7 @@ def process_bytes() -> int:
 def process_peak_bytes() -> int:
     """The most memory that this process has had in RAM: framework, data and all.
 
-    On Linux not by getrusage, whose figure outlives exec: a run would report the peak of whoever started it.
+    Not by getrusage where /proc says it: that figure outlives exec, and would be the peak of whoever started the run.
     """
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
@@ -46,8 +45,7 @@ def process_peak_bytes() -> int:
                 return int(line.split()[1]) * 1024
     except OSError:
         pass
-    kilobytes_or_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return kilobytes_or_bytes if sys.platform == "darwin" else kilobytes_or_bytes * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def forget_process_peak() -> bool:

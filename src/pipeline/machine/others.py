@@ -74,6 +74,4 @@ def busy_s(cores: Sequence[int]) -> float | None:
 
 def allowed_cores() -> list[int]:
     """Those that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
+    return sorted(os.sched_getaffinity(0))

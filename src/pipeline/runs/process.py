@@ -13,7 +13,7 @@ MACHINE_IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 def process_started(pid: int) -> str | None:
     """What distinguishes this process from a later one with its pid; None where it is gone (or a zombie).
 
-    On Linux the clock ticks since boot: unlike a wall-clock time they do not move when the clock is set.
+    The clock ticks since boot: unlike a wall-clock time they do not move when the clock is set.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()  # proc(5); fields[0] is field 3
@@ -21,16 +21,6 @@ def process_started(pid: int) -> str | None:
             return None
         return f"{BOOT_ID.read_text()[:8]}-{fields[19].decode()}"
     except OSError:
-        return None if Path("/proc/self/stat").exists() else _started_elsewhere(pid)
-
-
-def _started_elsewhere(pid: int) -> str | None:
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else str(process.create_time())
-    except psutil.Error:
         return None
 
 

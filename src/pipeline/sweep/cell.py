@@ -209,12 +209,11 @@ def main(arguments: list[str]) -> int:
 def end_with(parent: int, number: signal.Signals | None) -> None:
     """Have the kernel send this process a signal when its parent dies, however that happens; None: no more.
 
-    Of Linux alone (prctl(2)). Where the parent has died already, the signal comes at once.
+    By prctl(2). Where the parent has died already, the signal comes at once.
     """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number or 0)
-        if number and os.getppid() != parent:
-            os.kill(os.getpid(), number)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number or 0)
+    if number and os.getppid() != parent:
+        os.kill(os.getpid(), number)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,5 @@ def step_back() -> None:
     """The training comes first: this process runs when a core would be idle."""
     with suppress(OSError):  # a system that forbids it: the tracker is small all the same
         os.nice(LEAST)
-        if hasattr(os, "SCHED_IDLE"):
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     share(LEAST)
