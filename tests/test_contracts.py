@@ -85,6 +85,28 @@ class More(Stage):
     def summary(self) -> None: ...
 
 
+@spec
+class Inside(Model):
+    """A field of the name of a property."""
+
+    inside: int = 3  # type: ignore[assignment]
+
+
+@spec
+class OfAnother(Inside):
+    width: int = 16
+
+
+@spec
+class Packages(Model):
+    packages: tuple[str, ...] = ()  # type: ignore[misc]
+
+
+@spec
+class ChecksShapes(Model):
+    check_shapes: bool = True  # type: ignore[assignment]
+
+
 FAULTS: dict[str, tuple[type[Any], str]] = {
     "does not derive from pipeline.contracts.Stage; CONTRIBUTING.md says what one has to offer": (
         Foreign,
@@ -101,6 +123,35 @@ FAULTS: dict[str, tuple[type[Any], str]] = {
     "has no skip, steps; pipeline.contracts.Profiler says what it is": (NoWindow, "profiler"),
     "has no unknowns, boundary; pipeline.contracts.physics.Problem says what it is": (NoUnknowns, "dataset"),
 }
+
+HIDING: dict[type[Any], tuple[str, str]] = {  # class -> the field's line, and what the field hides
+    Inside: ("inside: int = 3  # type: ignore[assignment]", "Part.inside; call the field something else"),
+    OfAnother: ("inside: int = 3  # type: ignore[assignment]", "Part.inside; call the field something else"),
+    Packages: (
+        "packages: tuple[str, ...] = ()  # type: ignore[misc]",
+        "Part.packages; write packages: ClassVar, or call the field something else",
+    ),
+    ChecksShapes: (
+        "check_shapes: bool = True  # type: ignore[assignment]",
+        "Model.check_shapes; call the field something else",
+    ),
+}
+
+
+@pytest.mark.parametrize("cls", HIDING)
+def test_a_field_that_hides_a_member_of_the_contract_is_refused(
+    monkeypatch: pytest.MonkeyPatch, cls: type[Any]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    target = f"{__name__}.{cls.__name__}"
+    monkeypatch.setenv("PIPELINE_MODULES", __name__)
+    monkeypatch.setattr("pipeline.allowed._taken", None)
+    with pytest.raises(UserError) as caught:
+        build({"_target_": target}, "model", GROUPS["model"])
+    text, hidden = HIDING[cls]
+    line = Path(__file__).read_text(encoding="utf-8").splitlines().index(f"    {text}") + 1
+    field = f"field {text.partition(':')[0]} (tests/test_contracts.py, line {line})"
+    assert str(caught.value) == f"model._target_={target}: {field} hides pipeline.contracts.{hidden}"
 
 
 @pytest.mark.parametrize("message", FAULTS)

@@ -11,11 +11,8 @@ import dataclasses
 import difflib
 import importlib
 import importlib.util
-import inspect
 import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, dataclass_transform
 
 import pydantic
@@ -24,13 +21,12 @@ from pydantic import Field
 
 from pipeline.allowed import ALLOW_VARIABLE, allowed_modules, take
 from pipeline.errors import UserError, bad_key, cut, shown
+from pipeline.faults import fault
 from pipeline.raised import in_words
 from pipeline.variables import filled
 
 LARGEST_INTEGER = 2**32 - 1  # no seed, size or count is larger; frameworks count in 32 or 64 bits
 LARGEST_NUMBER = 1e38  # float32 holds it
-ALIKE = 0.8  # of difflib's ratio: from here on a name is that of an optional method, misspelt
-MAY_BE = 0.6  # from here on it may be that of a method that is missing
 
 T = TypeVar("T")
 Config = Mapping[str, Any]  # a composed config, as plain data
@@ -59,82 +55,6 @@ def build(node: Mapping[str, Any], key: str, contracts: tuple[type[object], ...]
     if lacking:
         raise UserError(f"{key}._target_={target}: {lacking}")
     return build_as(cls, fields, key)
-
-
-def _imported_as(cls: type[object]) -> str:
-    """A class's path as a user writes it: of the package, where that offers the class of one of its modules."""
-    package = sys.modules.get(cls.__module__.rpartition(".")[0])
-    offered = package is not None and getattr(package, cls.__name__, None) is cls
-    return f"{package.__name__ if package and offered else cls.__module__}.{cls.__name__}"
-
-
-@cache
-def fault(cls: type[object], contracts: tuple[type[object], ...]) -> str | None:
-    """What keeps a spec's class from being one of `contracts`, in words; None where nothing does.
-
-    Found once for each class: the cells of a grid have the same ones.
-    """
-    contract = next((one for one in contracts if issubclass(cls, one)), None)
-    if contract is None:
-        names = " or ".join(map(_imported_as, contracts))
-        return f"does not derive from {names}; CONTRIBUTING.md says what one has to offer"
-    methods = {name: one for name in dir(contract) if inspect.isfunction(one := getattr(contract, name))}
-    defined = [name for name, one in vars(cls).items() if inspect.isfunction(one) and not name.startswith("_")]
-    own = [name for name in defined if name not in methods]
-    for name in sorted(getattr(cls, "__abstractmethods__", ())):
-        return f"has no {_call(methods[name])}{_misspelt(name, own, MAY_BE)}"
-    missing = [name for name in _required(contract) if not hasattr(cls, name) and name not in _fields(cls)]
-    if missing:
-        return f"has no {', '.join(missing)}; {_imported_as(contract)} says what it is"
-    for name, method in methods.items():
-        made = getattr(cls, name)
-        if made is method:
-            if _misspelt(name, own):
-                return f"defines no {_call(method)}{_misspelt(name, own)}"
-        elif not _takes(made, method):
-            return f"{name}() has to take {_arguments(method)}, and takes {_arguments(made)}"
-    one_of = [methods[name] for name in getattr(contract, "one_of", ())]
-    if one_of and all(getattr(cls, one.__name__) is one for one in one_of):
-        return f"has neither {' nor '.join(map(_call, one_of))}"
-    return None
-
-
-def _required(contract: type[object]) -> list[str]:
-    """What a contract names and gives no value."""
-    names = [name for one in contract.__mro__ for name in vars(one).get("__annotations__", {})]
-    return [name for name in names if not hasattr(contract, name)]
-
-
-def _fields(cls: type[object]) -> Mapping[str, object]:
-    return getattr(cls, "__dataclass_fields__", {})
-
-
-def _takes(made: object, method: Callable[..., object]) -> bool:
-    """Whether a method can be called as its contract says."""
-    if not callable(made):
-        return False
-    wanted = inspect.signature(method).parameters.values()
-    try:
-        by_name = {one.name: None for one in wanted if one.kind is one.KEYWORD_ONLY}
-        inspect.signature(made).bind(*(None for one in wanted if one.kind is not one.KEYWORD_ONLY), **by_name)
-    except TypeError:
-        return False
-    return True
-
-
-def _arguments(method: object) -> str:
-    if not callable(method):
-        return "no call"
-    return f"({', '.join(list(inspect.signature(method).parameters)[1:])})"
-
-
-def _call(method: Callable[..., object]) -> str:
-    return f"{method.__name__}{_arguments(method)}"
-
-
-def _misspelt(name: str, own: Sequence[str], alike: float = ALIKE) -> str:
-    found = difflib.get_close_matches(name, own, 1, alike)
-    return f"; is {found[0]}() it, misspelt?" if found else ""
 
 
 def build_as(cls: type[T], fields: Mapping[str, Any], key: str) -> T:

@@ -45,6 +45,7 @@ WATCHING = (
     "pipeline.cli",
     "pipeline.command_line",
     "pipeline.errors",
+    "pipeline.faults",
     "pipeline.hydra_settings",
     "pipeline.machine.environment",
     "pipeline.machine.gpu_table",
