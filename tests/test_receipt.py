@@ -293,6 +293,19 @@ def config_hash(config: dict[str, Any], **changes: Any) -> str:
     return experiments.load(changed).config_sha256()
 
 
+def test_an_integer_where_a_setting_is_a_float_is_that_float(tmp_path: Path) -> None:
+    shown = pipeline(tmp_path, "--cfg", "job", "--resolve", "optimizer=sgd")
+    config = yaml.safe_load(shown.stdout)
+    for key in ("optimizer__learning_rate", "training__clip_norm", "optimizer__momentum"):
+        value = 0 if key.endswith("momentum") else 1
+        assert config_hash(config, **{key: value}) == config_hash(config, **{key: float(value)})
+    adapters = {"model__adapters": {"rank": 4, "alpha": 1}, "model__start": "weights.npz"}
+    assert config_hash(config, **adapters) == config_hash(
+        config, **adapters | {"model__adapters": {"rank": 4, "alpha": 1.0}}
+    )
+    assert config_hash(config, training__clip_norm=1) != config_hash(config, training__clip_norm=2)
+
+
 def test_config_hash_is_of_what_decides_the_result(tmp_path: Path) -> None:
     shown = pipeline(tmp_path, "--cfg", "job", "--resolve")
     config = yaml.safe_load(shown.stdout)

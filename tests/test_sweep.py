@@ -251,6 +251,22 @@ def test_repetitions_are_a_median_and_a_range(tmp_path: Path) -> None:
     assert f"{values[1]:.4f} ({values[0]:.4f} to {values[2]:.4f}, n=3)" in line
 
 
+def test_a_number_written_in_two_ways_is_one_cell(tmp_path: Path) -> None:
+    words = ("model=linear", *QUIET)
+    result = pipeline(tmp_path, "-m", "optimizer.learning_rate=1,1.0", "seed=0,1", *words)
+    assert result.returncode == 0, result.stderr
+    assert (
+        "optimizer.learning_rate=1.0 seed=0: the same settings as optimizer.learning_rate=1 seed=0; runs once\n"
+        in result.stderr
+    )
+    assert "2 cells: 2 to run" in result.stderr
+    assert len(trained(tmp_path)) == 2
+    again = pipeline(tmp_path, "-m", "optimizer.learning_rate=1.0", "seed=0,1", *words, "sweep.dry_run=true")
+    assert "2 cells: 2 finished before" in again.stdout
+    profiled = pipeline(tmp_path, "-m", "profiler=none,torch", *words, "sweep.dry_run=true")
+    assert "2 cells: 2 to run" in profiled.stdout  # one hash
+
+
 def test_an_added_key_is_named_without_its_plus() -> None:
     words = ["+stage.arguments.rate=0.1", "++stage.arguments.width=4", "model=mlp", "name=a\\:b=+c", "~stage.epochs"]
     assert varied_by(words) == {

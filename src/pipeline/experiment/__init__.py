@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
+from itertools import zip_longest
 from typing import TypeVar
 
 from pipeline.contracts import (
@@ -194,9 +195,12 @@ class Experiment:
             locations = (*locations, *(name for name in ("processes", "split") if getattr(self.device, name) == 1))
         if key in COMMON:
             locations = (*locations, *(name for name in _names(COMMON[key]) if not _set(self.config[key].get(name))))
-        if not locations:
+        if key not in GROUPS:
             return self.config[key]
-        return {name: value for name, value in self.config[key].items() if name not in locations}
+        built = vars(self.part(key)) | {"model": vars(self.starting), "dataset": vars(self.inputs)}.get(key, {})
+        return {
+            name: _as_float(value, built.get(name)) for name, value in self.config[key].items() if name not in locations
+        }
 
 
 def _called(part: Part) -> str:
@@ -260,6 +264,18 @@ def load(config: Config) -> Experiment:
     for group in COMMON:
         _check_names(parts[group], group)
     return Experiment(config=config, settings=settings_of(config), starting=starting, inputs=inputs, **parts)
+
+
+def _as_float(value: object, built: object) -> object:
+    """A plain value with floats where the spec that is built of it has them: 1 and 1.0 are one setting, of one hash."""
+    if type(value) is int and type(built) is float:
+        return built
+    if isinstance(value, Mapping):
+        inside = built if isinstance(built, Mapping) else getattr(built, "__dict__", {})
+        return {name: _as_float(item, inside.get(name)) for name, item in value.items()}
+    if isinstance(value, list) and isinstance(built, tuple):
+        return [_as_float(item, one) for item, one in zip_longest(value, built)]
+    return value
 
 
 def _set(value: object) -> bool:

@@ -41,7 +41,7 @@ def run_grid(composer: Composer, overrides: Sequence[Sequence[str]], executor: M
     """Run every cell that has not run before. Returns the exit status: 1 where a cell failed."""
     from pipeline.cli.terminal import messages, results
 
-    cells = compose(composer, overrides)
+    cells, twice = _distinct(compose(composer, overrides))
     first = next((cell for cell, _ in cells if cell.experiment), None)
     if first is None or first.experiment is None:
         raise nothing_runs([reason for _, reason in cells])
@@ -50,10 +50,12 @@ def run_grid(composer: Composer, overrides: Sequence[Sequence[str]], executor: M
     cells = [(replace(cell, sought=settings.best), why) for cell, why in cells]
     history = History(root)
     decisions = decide(cells, settings, history)
+    console = results() if settings.dry_run else messages()
+    for line in twice:
+        say(console, line)
     if settings.dry_run:
-        announce(results(), decisions, every=True)
+        announce(console, decisions, every=True)
         return 0
-    console = messages()
     announce(console, decisions, every=False)
     # What runs elsewhere is waited for, and runs here where nothing comes of it.
     decisions = [replace(one, verdict="run") if one.verdict == "elsewhere" else one for one in decisions]
@@ -79,6 +81,27 @@ def compose(composer: Composer, overrides: Sequence[Sequence[str]]) -> list[tupl
         varied = {key: split[number][key] for key in swept}
         found.append(compose_cell(composer, number, varied, words))
     return found
+
+
+def _distinct(cells: list[tuple[Cell, str | None]]) -> tuple[list[tuple[Cell, str | None]], list[str]]:
+    """The cells without those that repeat another, as 1.0 beside 1, and a line for each of the latter."""
+    kept: list[tuple[Cell, str | None]] = []
+    lines: list[str] = []
+    by_hash: dict[str, list[Cell]] = {}
+    for cell, impossible in cells:
+        alike = by_hash.setdefault(cell.experiment.config_sha256(), []) if cell.experiment else []
+        same = next((one for one in alike if _unnamed(one) == _unnamed(cell)), None)
+        if same is None:
+            alike.append(cell)
+            kept.append((cell, impossible))
+        else:
+            lines.append(f"{cell.label}: the same settings as {same.label}; runs once")
+    return kept, lines
+
+
+def _unnamed(cell: Cell) -> Mapping[str, object]:
+    """A cell's whole config, but for a name that it was given as a cell."""
+    return cell.config if "name" in cell.swept else {**cell.config, "name": None}
 
 
 def announce(console: Console, decisions: Sequence[Decision], *, every: bool) -> None:
