@@ -438,6 +438,23 @@ def test_a_choice_of_yours_that_a_shipped_one_would_hide_is_refused(flag: str, t
     )
 
 
+@pytest.mark.parametrize("schema", ["file", "pkg"])
+def test_so_is_one_on_hydras_search_path(schema: str, tmp_path: Path) -> None:
+    mine = tmp_path / "mine" / "model"
+    mine.mkdir(parents=True)
+    (mine.parent / "__init__.py").touch()
+    (mine / "wide.yaml").write_text("_target_: pipeline.models.mlp.Mlp\nunits: [512]\n")
+    where = f"file://{mine.parent}" if schema == "file" else "pkg://mine"
+    words = (f"hydra.searchpath=[{where}]", "model=wide", "--cfg=job")
+    changes = {"PIPELINE_MODULES": "mine", "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    assert pipeline(tmp_path, *words, **changes).returncode == 0
+    (mine / "mlp.yaml").write_text("_target_: pipeline.models.mlp.Mlp\nunits: [7]\n")
+    assert message(pipeline(tmp_path, *words, **changes)) == (
+        f"hydra.searchpath: {where}: model/mlp has the name of a shipped choice, which would be taken in its place; "
+        f"rename the file, or set PIPELINE_CONF to an edited copy of {ROOT}/conf"
+    )
+
+
 def test_help_beside_choices_shows_their_keys(tmp_path: Path) -> None:
     """`stage=wmma --help` showed what `--help` shows."""
     test_help_lists_the_choices_of_a_folder_of_yours(tmp_path)

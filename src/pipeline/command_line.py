@@ -83,7 +83,7 @@ def composed(arguments: list[str], act: Act = run_one) -> int:
     parsed = _parsed(arguments)
     _check_flags(parsed)
     if parsed.config_dir:
-        check_own(Path(parsed.config_dir))
+        check_own(Path(parsed.config_dir), f"--config-dir {parsed.config_dir}")
     # Hydra's own parser takes no flag in the middle of the overrides.
     flags = [word for word in arguments if word not in parsed.overrides]
     if parsed.multirun and any(word.lstrip("+").startswith("resume=") for word in parsed.overrides):

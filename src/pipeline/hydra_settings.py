@@ -10,6 +10,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
@@ -21,6 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from pipeline.allowed import ALLOW_VARIABLE, allowed_modules
+from pipeline.cli.conf_path import check_own
 from pipeline.cli.overrides import OF_GRIDS
 from pipeline.errors import UserError, cut, shown
 from pipeline.sweep.hydra_plugins import MODULE, PLUGINS
@@ -122,6 +125,10 @@ def hydra_kept_in_bounds(explained: Callable[[Exception], UserError]) -> Iterato
         except Exception as error:  # an assertion or a TypeError of Hydra's, of a choice that is a list, say
             raise explained(error) from error
         check_composed(config.hydra)
+        for source in config.hydra.runtime.config_sources:
+            if source.provider.startswith("hydra.searchpath"):
+                folder = files(source.path) if source.schema == "pkg" else source.path
+                check_own(Path(str(folder)), f"hydra.searchpath: {source.schema}://{source.path}")
         return config
 
     SourcesRegistry.instance().types["pkg"] = Packages

@@ -24,10 +24,10 @@ def conf_path() -> Path:
     raise UserError(f"no conf/config.yaml here, in the checkout or in the package; set {VARIABLE} to the folder")
 
 
-def check_own(folder: Path) -> None:
-    """Refuse a folder of the user's (`--config-dir`) with a file that a shipped one of the same name would hide.
+def check_own(folder: Path, named: str) -> None:
+    """Refuse a folder of the user's with a file that a shipped one of the same name would hide. Raises UserError.
 
-    Raises UserError.
+    `named`: how the user named it, as `--config-dir mine`.
     """
     shipped = conf_path()
     for path in shipped.glob("*/**/*.yaml"):
@@ -35,7 +35,7 @@ def check_own(folder: Path) -> None:
         own = folder / name
         if own.is_file() and _settings(own) != _settings(path):
             raise UserError(
-                f"--config-dir {folder}: {name.with_suffix('')} has the name of a shipped choice, which would be taken "
+                f"{named}: {name.with_suffix('')} has the name of a shipped choice, which would be taken "
                 f"in its place; rename the file, or set {VARIABLE} to an edited copy of {shipped}"
             )
 

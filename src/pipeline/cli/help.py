@@ -64,7 +64,7 @@ def help_asked_for(arguments: Sequence[str]) -> str | None:
     if own is not None:
         if not Path(own).is_dir():
             raise UserError(f"--config-dir {own}: no such folder")
-        check_own(Path(own))
+        check_own(Path(own), f"--config-dir {own}")
         folders.append(Path(own))
     about = [text for word in arguments for text in choices_about(word, folders)]
     if about:
