@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import os
 import statistics
@@ -302,6 +303,28 @@ def test_the_last_panel_of_each_column_has_sizes_and_their_name(
     labelled = [any(one.label1.get_visible() for one in axes.xaxis.get_major_ticks()) for axes in panels]
     assert labelled == [False, True, True]
     assert [axes.get_xlabel() for axes in panels] == ["", "N", "N"]
+
+
+def test_rates_and_sizes_can_be_read_off_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rates of less than a decade had one label or none, and sizes that lie close together one label over another."""
+    drawn: list[Any] = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, _: drawn.append(self))
+    sizes = (64, 128, 256, *range(496, 524, 4), 1024)
+    bench = Bench(replace(PLAN, dtypes=("float32",), sizes=sizes), {}, SimpleNamespace(say=print))  # type: ignore[arg-type]
+    bench.products = {PLAN.sides[0]: [replace(at(one, 2e-9 * one**3 / 50).found, error=1e-7) for one in sizes]}
+    figures.draw(tmp_path / "rates.png", bench)
+    (axes,) = drawn[0].axes
+    drawn[0].canvas.draw()
+    low, high = axes.get_ylim()
+    assert sum(low <= place <= high and bool(one.get_text()) for place, one in labels(axes.yaxis)) > 1
+    named = [one for _, one in labels(axes.xaxis)]
+    assert [one.get_text() for one in named] == ["64", "128", "256", "496", "1024"]
+    ends = [one.get_window_extent() for one in named]
+    assert all(one.x1 < other.x0 for one, other in itertools.pairwise(ends))
+
+
+def labels(axis: Any) -> list[tuple[float, Any]]:
+    return list(zip(axis.get_majorticklocs(), axis.get_ticklabels(), strict=True))
 
 
 def test_too_long_for_one_process_is_fewer_samples_in_either_order() -> None:

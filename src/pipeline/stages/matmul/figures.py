@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 
-from pipeline.report.canvas import COLOURS, GREY, canvas, plain
+from pipeline.report.canvas import COLOURS, GREY, canvas, log_labels, plain
 from pipeline.report.table import digits
 from pipeline.stages.matmul.bench import Bench, Side
 from pipeline.stages.matmul.rates import Rates
 from pipeline.stages.matmul.tables import crossovers
 
 MARKS = "osD^vPX*"
+APART = 0.08  # of the axis, that labels of sizes take
 TEXT: dict[str, Any] = {"fontsize": 8, "color": "#4a5568"}
 
 
@@ -71,7 +74,18 @@ def _panel(axes: Axes, bench: Bench, dtype: str, timed: list[tuple[Side, Rates]]
         axes.axvline(at, color=COLOURS[bench.plan.sides.index(side) % len(COLOURS)], lw=0.8, ls="--" if copies else ":")
         axes.text(at, 0.02, f" {at:,}", transform=axes.get_xaxis_transform(), **TEXT)
     axes.set(xscale="log", yscale="log")
-    axes.set_xticks(bench.plan.sizes, [str(size) for size in bench.plan.sizes], fontsize=8)
+    shown = _apart(bench.plan.sizes)
+    axes.set_xticks(shown, [str(size) for size in shown], fontsize=8)
     axes.minorticks_off()
+    log_labels(axes.yaxis)
     axes.set_title(dtype, fontsize=10)
     plain(axes)
+
+
+def _apart(sizes: Sequence[int]) -> list[int]:
+    """Those whose labels have room beside each other, the smallest first."""
+    shown = [sizes[0]]
+    for size in sizes[1:]:
+        if math.log(size / shown[-1]) > APART * math.log(sizes[-1] / sizes[0]):
+            shown.append(size)
+    return shown
