@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
+import re
 import statistics
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +16,7 @@ import own_loaders
 import psutil
 import pytest
 from command import done, failed, pipeline, refused
+from matplotlib.figure import Figure
 
 from pipeline.backends.shared import load_bench, load_process, load_settings
 from pipeline.backends.shared.load_bench import Bench, Found, Sample, Source, dropped, in_memory
@@ -29,7 +32,7 @@ from pipeline.machine import installed
 from pipeline.machine.device import Device
 from pipeline.runs.result import Metric, Result, read_result
 from pipeline.spec import build_as
-from pipeline.stages.loading import limit, tables
+from pipeline.stages.loading import figures, limit, tables
 from pipeline.stages.loading.bench import Bench as StageBench
 from pipeline.stages.loading.bench import Job
 from pipeline.stages.loading.best import Gain, best, gain
@@ -277,6 +280,32 @@ def test_the_best_rate_is_of_what_was_timed_again() -> None:
     for found, rate in (([fastest, second], 150), ([second], 290)):
         bench.found = {("memory", "torch"): found}
         assert {one.name: one.value for one in tables.metrics(bench)}["best_rate"] == pytest.approx(rate)
+
+
+@pytest.mark.parametrize("rates", [(20_000, 35_000, 60_000), (3000, 60_000, 9_000_000)])
+def test_the_figure_names_every_framework_and_rates_that_can_be_read(
+    rates: tuple[float, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A framework without times from the first source was in no legend, and labels of rates lay on each other."""
+    drawn: list[Any] = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, _: drawn.append(self))
+    bench = StageBench(SimpleNamespace(step_s=0.01, cores=2), {}, NOTHING)  # type: ignore[arg-type]
+    bench.limit = limit.Copied((1e9,), 2, None)
+    for source, framework in (("memory", "tensorflow"), ("files", "torch"), ("files", "tensorflow")):
+        bench.sources[source] = Stored(source, np.zeros((4, *SHAPE), np.uint8), np.zeros(4), 4)
+        bench.found[source, framework] = [timed("threads", *rates)]
+    figures.draw(tmp_path / "loading.png", bench)
+    (figure,) = drawn
+    figure.canvas.draw()
+    assert [one.get_text() for one in figure.legends[0].texts] == ["torch", "tensorflow", "copying large arrays"]
+    for axes in figure.axes:
+        low, high = axes.get_xlim()
+        places = zip(axes.xaxis.get_majorticklocs(), axes.xaxis.get_ticklabels(), strict=True)
+        labels = [one for place, one in places if low <= place <= high]
+        assert all(re.fullmatch(r"[\d,]+", one.get_text()) for one in labels)
+        shown = [one.get_window_extent() for one in labels]
+        assert len(shown) > 1 and all(one.x1 < other.x0 for one, other in itertools.pairwise(shown))
+        assert not any(one.get_text() for one in axes.xaxis.get_minorticklabels())
 
 
 def test_a_mapped_file_is_dropped_from_memory(tmp_path: Path) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
+from matplotlib.axis import Axis, XAxis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
@@ -23,19 +24,26 @@ def canvas(width: float, height: float) -> Figure:
 
 
 class _Labels(LogLocator):
-    """At 1, 2 and 5 times each power of ten; where fewer than two of these are seen, at equal distances."""
+    """At 1, 2 and 5 times each power of ten, or of `wide` labels at the powers alone; where fewer than two of these are
+    seen, at equal distances."""
+
+    def __init__(self, *, wide: bool) -> None:
+        super().__init__(subs=(1, 2, 5))
+        self.wide = wide
 
     def tick_values(self, vmin: float, vmax: float) -> Sequence[float]:
         found = super().tick_values(vmin, vmax)
-        if sum(vmin <= one <= vmax for one in found) > 1:
-            return found
+        powers = [one for one in found if math.log10(one).is_integer()] if self.wide else []
+        for ticks in (powers, found):
+            if sum(vmin <= one <= vmax for one in ticks) > 1:
+                return ticks
         return [one for one in MaxNLocator(5, steps=(1, 2, 5, 10)).tick_values(vmin, vmax) if one > 0]
 
 
 def log_labels(axis: Axis) -> None:
     """Plain numbers, two at least: of less than a decade there might be one label, or none."""
-    axis.set_major_locator(_Labels(subs=(1, 2, 5)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_major_locator(_Labels(wide=isinstance(axis, XAxis)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
     axis.set_minor_formatter(NullFormatter())
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from pipeline.report.canvas import BLUE, GREY, ORANGE, canvas, plain
+from pipeline.report.canvas import BLUE, GREY, ORANGE, canvas, log_labels, plain
 from pipeline.stages.loading.bench import Bench
 
 COLOURS = {"torch": ORANGE, "tensorflow": BLUE}
+COPYING = "copying large arrays"
 
 
 def draw(path: Path, bench: Bench) -> None:
@@ -23,12 +24,12 @@ def draw(path: Path, bench: Bench) -> None:
     for axes, (source, found) in zip(every, panels.items(), strict=True):
         _panel(axes, found)
         if bench.limit is not None:
-            axes.axvline(
-                bench.limit.images_per_s(bench.sources[source].x), color=GREY, ls=":", label="copying large arrays"
-            )
+            axes.axvline(bench.limit.images_per_s(bench.sources[source].x), color=GREY, ls=":", label=COPYING)
         axes.set_title(source, fontsize=10)
-    named = dict(zip(*reversed(every[0].get_legend_handles_labels()), strict=True))
-    figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=3, frameon=False, fontsize=8)
+    named = {name: one for axes in every for one, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    shown = sorted(named, key=[*COLOURS, COPYING].index)
+    lines = [named[name] for name in shown]
+    figure.legend(lines, shown, loc="outside upper center", ncols=3, frameon=False, fontsize=8)
     figure.savefig(path)
 
 
@@ -50,4 +51,6 @@ def _panel(axes: Axes, found: list[tuple[str, str, list[float]]]) -> None:
     axes.set_yticks(range(len(found)), [name for _, name, _ in found], fontsize=7)
     axes.invert_yaxis()
     axes.set(xscale="log", xlabel="images/s")
+    log_labels(axes.xaxis)
+    axes.tick_params(axis="x", labelsize=7)
     plain(axes)
