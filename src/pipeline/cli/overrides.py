@@ -34,7 +34,7 @@ LONGEST_KEY = 200
 OPEN = ("stage.arguments", "stage.data_arguments", "stage.trainer", "stage.fit", "dataset.arguments")  # any key fits in
 SCIENTIFIC = re.compile(r"(?<![\w.+-])-?(\d+(\.\d*)?|\.\d+)e\+?\d+(?![\w.])", re.IGNORECASE)
 NUMBERS = re.compile(r"\[?[\d.e+-]+(,[\d.e+-]+)*\]?", re.IGNORECASE)  # one, several of a grid, or a list
-PROSE = ("stage.prompt", "stage.samples.prompt")  # texts that may hold anything
+PROSE = ("stage.prompt", "stage.samples.prompt", "stage.stop")  # texts that may hold anything
 VALUES_LOOKED_AT = 1000  # of a grid's choices; more of them are numbers, which no choice is
 
 
