@@ -10,8 +10,9 @@ import torch
 from command import TORCH_THEN_WIDE, done, pipeline, refused, runs
 from in_backend import experiment
 
+from pipeline.backends.shared.best import Best
 from pipeline.backends.torch.step import Average
-from pipeline.errors import UserError
+from pipeline.errors import RunError, UserError
 from pipeline.experiment.effects import check_read, of_length, of_settings
 from pipeline.experiment.training import Training
 from pipeline.models import weights as layers
@@ -19,6 +20,7 @@ from pipeline.runs import weights
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import metrics_of
+from pipeline.tasks.classification import Classification
 
 DIGITS = ("dataset=digits", "model=linear", "tracking=none")
 UNSTABLE = ("optimizer=sgd", "optimizer.learning_rate=30")  # the validation loss goes up and down
@@ -289,3 +291,12 @@ def test_the_step_under_way_is_finished_when_time_is_over(tmp_path: Path, backen
     (run,) = runs(tmp_path)
     (epoch,) = [one for one in read_metrics(run) if "epoch/number" in one.metrics]
     assert epoch.step == 1
+
+
+def test_a_monitored_score_that_is_no_number_ends_the_training() -> None:
+    """Every NaN counted as better than the one before: `patience` never ended, and `best` was the last."""
+    best = Best(Training(monitor="validation/accuracy", weights="best"), Classification((8, 8, 1), ("a", "b")))
+    best.take((0.5, 0.9), 10, 1, dict)
+    with pytest.raises(RunError, match=r"^validation/accuracy became nan at step 20; training\.monitor"):
+        best.take((0.4, float("nan")), 20, 2, dict)
+    assert (best.value, best.step) == (0.9, 10)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from pipeline.errors import RunError
 from pipeline.runs.weights import Weights
 from pipeline.tasks import Task
 
@@ -19,7 +21,8 @@ class Best:
 
     def __init__(self, training: Training, task: Task) -> None:
         self.patience, self.keeps = training.patience, training.weights == "best"
-        self.of_loss = training.monitor == "validation/loss"
+        self.monitor = training.monitor
+        self.of_loss = self.monitor == "validation/loss"
         self.sign = 1 if self.of_loss or task.better == "min" else -1
         self.value: float | None = None
         self.step = self.epoch = self.since = 0
@@ -27,8 +30,10 @@ class Best:
         self.weights: Weights | None = None
 
     def take(self, validation: tuple[float, float], step: int, epoch: int, weights: Snapshot) -> None:
-        """A validation's loss and score; `weights` makes a copy of what was validated."""
+        """A validation's loss and score; `weights` makes a copy of what was validated. Raises RunError for a NaN."""
         value = validation[0 if self.of_loss else 1]
+        if math.isnan(value):  # every comparison with it is false, so that it would count as better
+            raise RunError(f"{self.monitor} became nan at step {step:,}; training.monitor needs a number")
         if self.value is not None and self.sign * value >= self.sign * self.value:
             self.since += 1
             return
