@@ -187,6 +187,21 @@ def test_each_setting_of_a_problem_has_its_classical_solution() -> None:
     assert alone.name == "function-polynomial"
 
 
+class Fitted(Function):
+    """Another problem, whose classical solver has the same name."""
+
+
+def test_classical_solvers_of_one_name_are_told_apart() -> None:
+    """Also from a row: two metrics of one name ended a comparison in a traceback, after all its trainings."""
+    plan: Any = []
+    for problem in (Function(), Fitted()):
+        one = SimpleNamespace(dataset=problem, config={"dataset": {"_target_": type(problem).__name__}})
+        plan.append(SimpleNamespace(cell=SimpleNamespace(experiment=one)))
+    found = classical(plan, 200, rows=["function-polynomial"])
+    assert [one.name for one in found] == ["function-polynomial of Function", "function-polynomial of Fitted"]
+    assert [one.name for one in classical(plan, 200)] == ["function-polynomial", "function-polynomial of Fitted"]
+
+
 @pytest.mark.parametrize(("problem", "least"), [(Function(), 2e-5), (Ode(), 1e-11), (PoissonLShape(), 1e-11)])
 def test_a_classical_solver_is_as_good_as_it_says(problem: Any, least: float) -> None:
     points = problem.domain.grid(200)

@@ -6,7 +6,7 @@ import csv
 import json
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
@@ -108,7 +108,7 @@ class PinnComparison(Stage):
         found = [
             measured(name, [one for one in entries if one.cell.swept["row"] == name], self) for name in self.chosen
         ]
-        beside = classical(plan, Pinn().grid)
+        beside = classical(plan, Pinn().grid, rows=self.chosen)
         write_csv(run.artifact("tables/comparison.csv"), [*found, *beside])
         return Result(
             metrics=metrics([*found, *beside]),
@@ -205,11 +205,13 @@ def to_reach(histories: Sequence[Sequence[tuple[float, float]]], level: float) -
     return Reached(len(each), statistics.median(each) if each else float("inf"))
 
 
-def classical(plan: Sequence[Decision], points: int) -> list[Measured]:
+def classical(plan: Sequence[Decision], points: int, rows: Iterable[str] = ()) -> list[Measured]:
     """The classical solver of each problem that has one, run here: its own time and error.
 
-    Of a problem with several settings there are several rows, each with what sets it apart.
+    Of a problem with several settings there are several rows, each with what sets it apart; of a name that another
+    solver or one of `rows` has, the problem says whose it is.
     """
+    taken = set(rows)
     problems: dict[str, tuple[Any, Mapping[str, Any]]] = {}
     for decision in plan:
         one = decision.cell.experiment
@@ -228,6 +230,8 @@ def classical(plan: Sequence[Decision], points: int) -> list[Measured]:
         reference = problem.reference(grid)
         bound = answer if isinstance(answer, float) else np.linalg.norm(answer - reference) / np.linalg.norm(reference)
         name += f" {' '.join(apart)}" if apart else ""
+        name += f" of {type(problem).__name__}" if name in taken else ""
+        taken.add(name)
         found.append(Measured(name, 1, *(float(bound),) * 3, seconds, float("nan"), float("nan")))
     return found
 
@@ -255,8 +259,8 @@ def times(found: Sequence[Measured], levels: Sequence[float]) -> Table:
     heads = ("row", *(f"{level:g}" for level in levels))
     rows = [(one.name, *(_seconds(one.to_level.get(f"{level:g}"), one.n) for level in levels)) for one in found]
     title = (
-        "seconds of training until the error is below a level, without compilation (in brackets: by how many seeds, if "
-        "not by all)"
+        "seconds of training until the error is below a level, without compilation where that is timed beside it (in "
+        "brackets: by how many seeds, if not by all)"
     )
     return Table(title, heads, tuple(rows))
 
