@@ -21,6 +21,7 @@ from pipeline.datasets.image_folder import ImageFolder
 from pipeline.datasets.loading import check_saved
 from pipeline.datasets.npz import Npz
 from pipeline.datasets.own import class_names
+from pipeline.datasets.split import held_out
 from pipeline.errors import UserError
 from pipeline.machine.regular_file import as_named
 from pipeline.runs.json_files import write_json
@@ -471,6 +472,28 @@ def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     (tmp_path / "test").rename(tmp_path / "bus")
     data = ImageFolder(folder=str(tmp_path), validation=0.0, test=0.25).load(tmp_path, 0)
     assert (sizes(data), data.task.card()["classes"]) == ((6, 0, 2), ["bus", "train"])
+
+
+def test_another_test_of_the_same_data_is_refused(tmp_path: Path) -> None:
+    """With x_val renamed to x_test the hash is the same: stage=evaluate measured what the training had chosen by."""
+    x, y = digits()
+    for name in ("val", "test"):
+        held_back: dict[str, Any] = {f"x_{name}": x[200:300], f"y_{name}": y[200:300]}
+        np.savez(tmp_path / f"{name}.npz", x_train=x[:200], y_train=y[:200], **held_back)
+    trained, renamed = (Npz(file=str(tmp_path / f"{name}.npz")).load(tmp_path, 0) for name in ("val", "test"))
+    assert trained.sha256 == renamed.sha256
+    run = tmp_path / "run"
+    (run / "artifacts" / "model").mkdir(parents=True)
+    (run / "artifacts" / "model" / "card.json").write_text(json.dumps(trained.task.card()))
+    kept = {"weights_sha256": digest({}), "data_sha256": trained.sha256, "held_out": held_out(trained)}
+    write_json(run / "receipt.json", kept)
+    assert check_saved(run, {}, trained) == ()
+    with pytest.raises(UserError) as caught:
+        check_saved(run, {}, renamed)
+    assert str(caught.value) == (
+        "run=run: the test holds other examples of the same data than when it was trained, so that it may have seen "
+        "them; divide the data as they were then"
+    )
 
 
 def test_classes_of_other_names_are_not_those_that_were_trained(tmp_path: Path) -> None:

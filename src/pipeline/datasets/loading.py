@@ -11,7 +11,9 @@ from pipeline.datasets import Data
 from pipeline.datasets.check import check_data
 from pipeline.datasets.fetch import cache_root
 from pipeline.datasets.normalisation import Normalisation
+from pipeline.datasets.split import held_out
 from pipeline.errors import Readable, UserError, cut, raised, shown
+from pipeline.runs.judged_on import examples_of
 from pipeline.runs.saved import card_sha256, check_hashes, saved_card
 from pipeline.runs.weights import digest
 from pipeline.spec import choice
@@ -64,13 +66,18 @@ def check_saved(source: Path, saved: Weights, data: Data) -> tuple[str, ...]:
     """`check_hashes` of weights and data, and of the card where it says by what inputs are normalised.
 
     Raises UserError, too, where a dataset now normalises its examples otherwise than it did when it trained the model,
-    and where its classes have other names.
+    where its classes have other names, and where the same data are divided so that the test holds other examples.
     """
     found, renamed = {"weights": digest(saved), "data": data.sha256}, _other_classes(source, data)
     if data.normalisation is not None or renamed:
         found["card"] = card_sha256(saved_card(source))
     _check_vocabulary(source, data)
     notes = check_hashes(source, found)
+    if examples_of(source, "test/") not in (None, held_out(data).get("test")):
+        raise UserError(
+            f"run={source.name}: the test holds other examples of the same data than when it was trained, so that it "
+            "may have seen them; divide the data as they were then"
+        )
     if renamed:
         raise UserError(f"run={source.name}: {renamed}; give them back their names")
     then, now = saved_normalisation(source), data.normalisation
