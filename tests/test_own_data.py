@@ -77,6 +77,16 @@ def test_duplicates_and_label_conflicts_are_noted(tmp_path: Path) -> None:
     assert found.notes == (f"3 {of.format('validation')}",)
 
 
+def test_duplicates_are_found_whatever_the_dtype_of_a_part(tmp_path: Path) -> None:
+    """Integers of one part in 32 bits and of another in 64 were never the same."""
+    x, y = digits()
+    parts: dict[str, Any] = {"x_train": x[:200].astype(np.int64), "y_train": y[:200], "y_test": y[190:290]}
+    for dtype in (np.int32, np.float64):
+        np.savez(tmp_path / "parts.npz", **parts, x_test=x[190:290].astype(dtype))
+        notes = Npz(file=str(tmp_path / "parts.npz"), validation=0.0).load(tmp_path, 0).notes
+        assert any(note.startswith("10 of the 100 test examples are also in train") for note in notes), notes
+
+
 def test_one_file_of_arrays(tmp_path: Path) -> None:
     x, y = digits()
     np.savez(tmp_path / "one.npz", x=x[..., 0], y=y[:, None])

@@ -12,8 +12,13 @@ APART = 0x9E3779B97F4A7C1  # a large odd number, so that hashes differ by class
 
 
 def notes(splits: Mapping[str, Split]) -> tuple[str, ...]:
-    """Of `splits` (train, validation, test), for people. Duplicates are examples whose x is equal, byte for byte."""
-    hashed, found = {name: hashes(split.x) for name, split in splits.items()}, []
+    """Of `splits` (train, validation, test), for people. Duplicates are examples whose x is equal, byte for byte, in a
+    dtype that holds the numbers of all splits."""
+    each, found = {name: split.x for name, split in splits.items()}, []
+    if all(x.dtype.kind in "buif" for x in each.values()):  # other kinds are refused when the data are checked
+        dtype = np.result_type(*each.values())
+        each = {name: x.astype(dtype, copy=False) for name, x in each.items()}
+    hashed = {name: hashes(x) for name, x in each.items()}
     for name in ("validation", "test"):
         count = overlap(hashed[name], hashed["train"])
         if count:
