@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import TORCH_THEN_WIDE, begun, environment, pipeline, refused, runs, write_files
+from command import TORCH_THEN_WIDE, begun, environment, pipeline, refused, runs, with_small_disk, write_files
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -363,6 +363,30 @@ def test_a_copy_beside_the_checkpoints_is_none(tmp_path: Path) -> None:
     Writer(tmp_path, Checkpoints(), 7, print)
     kept = {folder.name for folder in (tmp_path / "checkpoints").iterdir()}
     assert kept == {"step-0000000008.bak", "step-0000005080 (copy)", "step-9"}
+
+
+TOO_LARGE = """
+import sys
+from pathlib import Path
+from pipeline.experiment.training import Checkpoints
+from pipeline.runs.checkpoint import Writer
+run = Path(sys.argv[1])
+writer = Writer(run, Checkpoints(every=1), 0, print)
+for step, size in ((1, 1_000), (2, 1_000_000)):
+    writer.write(step, {}, {"state": lambda path: path.write_bytes(bytes(size))}, first=int)
+    writer.wait()
+(run / "metrics.jsonl").write_bytes(bytes(100_000))  # there is room for it again
+print(*(path.name for path in (run / "checkpoints").iterdir()))
+"""
+
+
+def test_a_checkpoint_that_has_no_room_leaves_it_to_the_training(tmp_path: Path) -> None:
+    prefix = with_small_disk("200k", tmp_path)
+    if prefix is None:
+        pytest.skip("no user namespace with mounts here")
+    command = [*prefix, sys.executable, "-c", TOO_LARGE, str(tmp_path)]
+    result = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert result.stdout.splitlines() == ["no checkpoint of step 2: No space left on device", "step-0000000001"]
 
 
 def test_other_code_is_refused_unless_asked_for(stopped: Path, tmp_path: Path) -> None:

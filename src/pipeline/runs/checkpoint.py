@@ -148,6 +148,7 @@ class Writer:
             first()
             self._write_whole(self.root / f"step-{step:010}", progress, files)
         except OSError as error:
+            shutil.rmtree(self.root / WRITING, ignore_errors=True)  # on a full disk the journal needs its room
             self.say(f"no checkpoint of step {step:,}: {error.strerror or error}")
 
     def _write_whole(self, folder: Path, progress: Mapping[str, Any], files: Mapping[str, Write]) -> None:
