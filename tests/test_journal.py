@@ -240,6 +240,38 @@ def test_full_disk_at_the_start(tmp_path: Path) -> None:
     assert done.stdout.rstrip().endswith("['fill']")
 
 
+GOES_ON = """
+import subprocess, sys
+from pathlib import Path
+from pipeline.errors import UserError
+from pipeline.runs.journal import Journal
+root = Path(sys.argv[1])
+journal = Journal.begin(root, "x", {})
+journal.finish("KILLED", "stopped by SIGTERM")
+if sys.argv[2] == "full":
+    with (root / "fill").open("wb", buffering=0) as file:
+        while True:
+            try:
+                file.write(bytes(4096))
+            except OSError:
+                break
+else:
+    subprocess.run(["mount", "-o", "remount,ro", str(root)], check=True)
+try:
+    Journal.reopen(journal.folder, 0)
+except UserError as error:
+    print(str(error).replace(str(journal.folder), "<run>").replace(journal.id, "<id>"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "why"), [("full", "No space left on device; 0 MB free"), ("read-only", "Read-only file system")]
+)
+def test_a_run_that_cannot_be_written_does_not_go_on(tmp_path: Path, how: str, why: str) -> None:
+    done = python(GOES_ON, tmp_path, how, prefix=in_small_room(tmp_path, "64k"))
+    assert done.stdout.splitlines() == [f"resume=<id>: cannot write <run>: {why}"], done.stderr[-400:]
+
+
 WRITER = """
 import sys, time
 from pathlib import Path

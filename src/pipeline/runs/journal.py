@@ -91,11 +91,13 @@ class Journal:
                     raise UserError(f"resume={folder.name}: it is {status.state if status else 'damaged'}")
                 again = replace(_first_status(folder.name, status.name), started=status.started)
                 write_json(folder / "status.json", asdict(again))
+            journal = cls(folder, again)
+            if not exact:
+                os.truncate(folder / "metrics.jsonl", size)
         except filelock.Timeout as error:
             raise UserError(f"resume={folder.name}: another process holds its status.lock") from error
-        journal = cls(folder, again)
-        if not exact:
-            os.truncate(folder / "metrics.jsonl", size)
+        except OSError as error:
+            raise cannot_write(folder, error, f"resume={folder.name}: ") from error
         journal._known = _steps_after(folder, size)
         journal._size = journal._known[-1].end if journal._known else size
         return journal
