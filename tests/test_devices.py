@@ -6,6 +6,7 @@ import csv
 import itertools
 import json
 import os
+import platform
 import socket
 import time
 import zlib
@@ -392,9 +393,14 @@ def test_another_version_driver_core_or_code_has_nothing_kept(monkeypatch: pytes
             changed.setattr(kept, name, value)
             assert kept.kept() is None, name
         assert kept.kept() is not None
-    with monkeypatch.context() as changed:
-        changed.setattr(socket, "gethostname", lambda: "another")
-        assert kept.kept() is None
+    for owner, name in ((socket, "gethostname"), (platform, "python_version")):
+        with monkeypatch.context() as changed:
+            changed.setattr(owner, name, lambda: "another")
+            assert kept.kept() is None, name
+    for name in ("OMP_WAIT_POLICY", "JAX_PLATFORMS", "JAX_PLATFORM_NAME"):
+        with monkeypatch.context() as changed:
+            changed.setenv(name, "another")
+            assert kept.kept() is None, name
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 77})
     assert kept.kept() is None
 

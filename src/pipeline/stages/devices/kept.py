@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import math
 import os
+import platform
 import re
 import socket
 import time
@@ -24,6 +25,7 @@ from pipeline.machine import free_memory, host
 from pipeline.machine.ceilings import Ceiling, Ceilings
 from pipeline.machine.device import driver_version, gpu_limits, gpus
 from pipeline.machine.environment import environment
+from pipeline.machine.gpu_support import JAX_CHOICES
 from pipeline.machine.installed import installed_version
 from pipeline.machine.own_process import THREADS
 from pipeline.runs.code.code_hash import closure, hash_of
@@ -35,6 +37,7 @@ SOFTWARE = ("numpy", "torch", "tensorflow", "keras", "jax", "jaxlib")
 LIBRARIES = re.compile(r"nvidia-|jax-cuda")  # how distributions begin that hold cuBLAS, cuDNN and JAX's plugins
 CODE = ("pipeline.stages.devices.process.main", *(f"{source.module}.measured" for source in SOURCES))
 MODULES = (*(name.rpartition(".")[0] for name in CODE), "pipeline.machine.own_process")  # and all that they import
+ALSO = ("OMP_WAIT_POLICY", *JAX_CHOICES)  # variables that change no number: how threads wait, and where JAX computes
 ROOT = Path(pipeline.__file__).parent
 COMPILED = tuple(f"kernels/cpu/{name}" for name in ("probe.cpp", "micro.h", "team.h"))
 
@@ -68,9 +71,11 @@ def facts() -> dict[str, Any]:
         "gpus": [asdict(gpu) for gpu in gpus()],
         "gpu_limits": gpu_limits(),
         "driver": driver_version(),
+        "python": platform.python_version(),  # of few bytes, or a tiny operation, its call is the larger part
         "versions": {name: installed_version(name) for name in SOFTWARE} | libraries(),
         "compiler": compiler_found(),
-        "environment": {name: value for name, value in environment().items() if name not in THREADS},
+        "environment": {name: value for name, value in environment().items() if name not in THREADS}
+        | {name: os.environ[name] for name in ALSO if name in os.environ},
         "code": digest([hash_of(closure(MODULES)).encode(), *((ROOT / name).read_bytes() for name in COMPILED)]),
     }
 
