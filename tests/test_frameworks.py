@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import shlex
 import subprocess
@@ -20,6 +21,7 @@ from command import environment, pipeline, refused
 from pipeline.backends import Jax, TensorFlow, Torch
 from pipeline.command_line import composed
 from pipeline.errors import UserError
+from pipeline.machine.environment import environment as deciding
 from pipeline.machine.host import cpu_name
 from pipeline.machine.installed import installed_version
 from pipeline.ready import check_stage, load_checked
@@ -179,6 +181,8 @@ def test_the_overhead_is_that_of_the_newest_run_with_the_framework(tmp_path: Pat
         {"torch": "2.0.0"},
         {"device": "another"},
         {"cores": 0},
+        {"python": "3.0.0"},
+        {"environment": {"OMP_PROC_BIND": "true"}},
         {"sizes": (1, 1, 1, 1)},
         {"code": "older"},
         {"samples": 4},
@@ -189,16 +193,25 @@ def test_an_overhead_of_other_circumstances_is_not_shown(tmp_path: Path, other: 
     assert measured(tmp_path, Torch()) is None
 
 
+def test_an_overhead_beside_other_processes_says_so(tmp_path: Path) -> None:
+    for had, said in (([0.99, 1.0], ""), ([], ""), ([1.0, 0.41], "; other processes left 41% of the cores")):
+        journal = overhead_of(tmp_path, "torch_eager", 0.002, had=had)
+        assert str(measured(tmp_path, Torch())).endswith(f"n=5 (on cpu, run {journal.folder.name}{said})")
+
+
 def overhead_of(runs: Path, way: str, step: float, **other: Any) -> Journal:
     """A finished run of stage=graph, of today where nothing else is said."""
     names = (*Torch.packages, *Jax.packages)
     sizes = list(other.get("sizes", Graph.sizes))
     journal = Journal.begin(runs, "graph", config_of("stage=graph", f"stage.sizes={sizes}"))
     versions = {name: other.get(name, installed_version(name)) for name in names}
+    versions["python"] = other.get("python", platform.python_version())
     device = {"effective": "cpu", "hardware": {"name": other.get("device", cpu_name())}}
     cores = other.get("cores", len(os.sched_getaffinity(0)))
     code = other.get("code", code_now(journal.folder))
-    journal.write_receipt({"versions": versions, "device": device, "cores": cores, "code_sha256": code})
+    receipt = {"versions": versions, "device": device, "cores": cores, "code_sha256": code}
+    ran = {"environment": other.get("environment", deciding()), "cores_had": other.get("had", [1.0])}
+    journal.write_receipt(receipt | ran)
     times = [seconds(f"{way}/{n}/{what}", step * share) for n in (1, 10) for what, share in PARTS]
     samples = [count(f"{way}/{n}/samples", other.get("samples", 5), "samples") for n in (1, 10)]
     journal.write_result(Result(metrics=(*times, *samples, count("verified", 1))))

@@ -3,12 +3,15 @@ installed now."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import platform
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline.contracts import Backend
+from pipeline.kernels.cpu.ceilings import ALONE
 from pipeline.machine.device import gpus
+from pipeline.machine.environment import environment
 from pipeline.machine.host import cpu_name
 from pipeline.machine.installed import installed_version
 from pipeline.runs.json_files import read_json
@@ -27,8 +30,8 @@ STAGE = "pipeline.stages.graph.stage.Graph"
 def measured(root: Path, backend: Backend | type[Backend]) -> str | None:
     """Each way's step in milliseconds, and its share until the call returns; None where no run has measured it.
 
-    Of another version, another processor or GPU, other cores, other code, a net of other sizes, or of fewer samples
-    than stage=graph takes for a range, nothing is taken.
+    Of another version, another processor or GPU, other cores, other variables of the environment, other code, a net of
+    other sizes, or of fewer samples than stage=graph takes for a range, nothing is taken.
     """
     for folder in _runs(root):
         receipt = read_json(folder / "receipt.json")
@@ -37,18 +40,27 @@ def measured(root: Path, backend: Backend | type[Backend]) -> str | None:
         metrics = metrics_of(folder)
         found = [_step(metrics, way) for way in _ways(metrics, WAYS[backend.name])]
         if found:
-            return f"{'; '.join(found)} (on {receipt['device'].get('effective')}, run {folder.name})"
+            where = f"on {receipt['device'].get('effective')}, run {folder.name}"
+            return f"{'; '.join(found)} ({where}{_said_of_others(receipt.get('cores_had', ()))})"
     return None
 
 
+def _said_of_others(had: Sequence[float]) -> str:
+    """That the step was timed beside other processes; `had`: shares of the cores, as the receipt has them."""
+    least = min(had, default=1.0)
+    return "" if least >= ALONE else f"; other processes left {least:.0%} of the cores"
+
+
 def _is_of_today(folder: Path, receipt: Mapping[str, Any], backend: Backend | type[Backend]) -> bool:
-    """Whether it ran with what is installed, by this code, on a device of this machine and as many cores as this
-    command may use, at the sizes that the stage ships with."""
+    """Whether it ran with what is installed, by this code, in this environment, on a device of this machine and as many
+    cores as this command may use, at the sizes that the stage ships with."""
     sizes = read_config(folder).get("stage", {}).get("sizes", ())
-    names = [name for name in backend.packages if installed_version(name) != receipt.get("versions", {}).get(name)]
+    versions = {"python": platform.python_version(), **{name: installed_version(name) for name in backend.packages}}
+    same = {name: receipt.get("versions", {}).get(name) for name in versions} == versions
+    same = same and receipt.get("environment") == environment()
     device = (receipt.get("device", {}).get("hardware") or {}).get("name")
     here = device in (cpu_name(), *(gpu.name for gpu in gpus())) and receipt.get("cores") == allowed_cores()
-    return here and not names and tuple(sizes) == Graph.sizes and receipt.get("code_sha256") == code_now(folder)
+    return here and same and tuple(sizes) == Graph.sizes and receipt.get("code_sha256") == code_now(folder)
 
 
 def _runs(root: Path) -> Iterator[Path]:
