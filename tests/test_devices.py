@@ -376,7 +376,7 @@ def test_another_version_driver_core_or_code_has_nothing_kept(monkeypatch: pytes
     monkeypatch.setattr(kept, "version_of", lambda _: "g++ 13")
     kept.keep([KEPT], kept.facts())
     for name, value in (
-        ("installed_version", lambda _: "0.0.1"),
+        ("version", lambda _: "0.0.1"),
         ("driver_version", lambda: "580.1"),
         ("gpus", lambda: (kept_gpu(),)),
         ("gpu_limits", lambda: [{"power_mw": 350_000, "clock_mhz": None}]),

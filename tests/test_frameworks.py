@@ -23,9 +23,9 @@ from pipeline.command_line import composed
 from pipeline.errors import UserError
 from pipeline.machine.environment import environment as deciding
 from pipeline.machine.host import cpu_name
-from pipeline.machine.installed import installed_version
 from pipeline.ready import check_stage, load_checked
 from pipeline.runs.journal import Journal
+from pipeline.runs.receipt import version_of
 from pipeline.runs.result import Result, count, seconds
 from pipeline.runs.saved import code_now
 from pipeline.spec import Config
@@ -204,7 +204,7 @@ def overhead_of(runs: Path, way: str, step: float, **other: Any) -> Journal:
     names = (*Torch.packages, *Jax.packages)
     sizes = list(other.get("sizes", Graph.sizes))
     journal = Journal.begin(runs, "graph", config_of("stage=graph", f"stage.sizes={sizes}"))
-    versions = {name: other.get(name, installed_version(name)) for name in names}
+    versions = {name: other.get(name, version_of(name)) for name in names}
     versions["python"] = other.get("python", platform.python_version())
     device = {"effective": "cpu", "hardware": {"name": other.get("device", cpu_name())}}
     cores = other.get("cores", len(os.sched_getaffinity(0)))

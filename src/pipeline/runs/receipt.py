@@ -21,6 +21,7 @@ from pipeline.machine.installed import installed_version
 from pipeline.machine.precision import FORMATS, UNSCALED
 from pipeline.runs import weights
 from pipeline.runs.code import code_hash as code
+from pipeline.runs.code.sources import distribution
 from pipeline.runs.fit import Fit, Observation
 from pipeline.runs.repositories import repositories
 from pipeline.runs.run import seconds_since_start
@@ -275,8 +276,15 @@ def versions(packages: tuple[str, ...], always: tuple[str, ...] = ALWAYS) -> dic
 
 @cache
 def version_of(package: str) -> str:
-    """The version of an installed package; kept, since a grid asks once a cell and each answer is a file to read."""
-    return installed_version(package) or "not installed"
+    """The version of an installed package; kept, since a grid asks once a cell and each answer is a file to read.
+
+    Where another distribution brings its module, as tensorflow-cpu does, that one's.
+    """
+    found = installed_version(package)
+    if found is not None:
+        return found
+    other = distribution(package.replace("-", "_"))
+    return f"{installed_version(other)} ({other})" if other else "not installed"
 
 
 def hardware(resolved: Resolved) -> dict[str, Any]:

@@ -26,10 +26,10 @@ from pipeline.machine.ceilings import Ceiling, Ceilings
 from pipeline.machine.device import driver_version, gpu_limits, gpus
 from pipeline.machine.environment import environment
 from pipeline.machine.gpu_support import JAX_CHOICES
-from pipeline.machine.installed import installed_version
 from pipeline.machine.own_process import THREADS
 from pipeline.runs.code.code_hash import closure, hash_of
 from pipeline.runs.json_files import read_json, write_json
+from pipeline.runs.receipt import version_of as version
 from pipeline.stages.devices.sources import SOURCES
 
 DATE = "%Y-%m-%d %H:%M"
@@ -72,7 +72,7 @@ def facts() -> dict[str, Any]:
         "gpu_limits": gpu_limits(),
         "driver": driver_version(),
         "python": platform.python_version(),  # of few bytes, or a tiny operation, its call is the larger part
-        "versions": {name: installed_version(name) for name in SOFTWARE} | libraries(),
+        "versions": {name: version(name) for name in SOFTWARE} | libraries(),
         "compiler": compiler_found(),
         "environment": {name: value for name, value in environment().items() if name not in THREADS}
         | {name: os.environ[name] for name in ALSO if name in os.environ},

@@ -13,9 +13,9 @@ from pipeline.kernels.cpu.ceilings import ALONE
 from pipeline.machine.device import gpus
 from pipeline.machine.environment import environment
 from pipeline.machine.host import cpu_name
-from pipeline.machine.installed import installed_version
 from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import run_folders
+from pipeline.runs.receipt import version_of
 from pipeline.runs.records import Status, read_config, read_status
 from pipeline.runs.result import Metric, metrics_of
 from pipeline.runs.saved import code_now
@@ -55,7 +55,7 @@ def _is_of_today(folder: Path, receipt: Mapping[str, Any], backend: Backend | ty
     """Whether it ran with what is installed, by this code, in this environment, on a device of this machine and as many
     cores as this command may use, at the sizes that the stage ships with."""
     sizes = read_config(folder).get("stage", {}).get("sizes", ())
-    versions = {"python": platform.python_version(), **{name: installed_version(name) for name in backend.packages}}
+    versions = {"python": platform.python_version(), **{name: version_of(name) for name in backend.packages}}
     same = {name: receipt.get("versions", {}).get(name) for name in versions} == versions
     same = same and receipt.get("environment") == environment()
     device = (receipt.get("device", {}).get("hardware") or {}).get("name")
