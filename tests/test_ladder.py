@@ -289,6 +289,20 @@ def test_trainings_that_are_mostly_their_start_are_named(tmp_path: Path) -> None
     assert "images/s" not in dict(notes([], rungs[2:])) and "gain" not in dict(notes([], rungs[2:]))
 
 
+def test_a_gain_over_a_rung_without_a_result_says_what_is_in_it() -> None:
+    """A rung stands on what the failed ones below it change, and its gain is over the last one that has a result."""
+    states = {"baseline": "done", "transfer": "skipped", "amp": "failed", "resident": "failed", "compiled": "done"}
+    entries: Any = [
+        SimpleNamespace(cell=SimpleNamespace(swept={"rung": name}, experiment=None), state=state, reason="it raised")
+        for name, state in states.items()
+    ]
+    assert dict(notes(entries, []))["gain of compiled"] == (
+        "over baseline, with what amp and resident change too, which have no result"
+    )
+    entries[2].state = entries[3].state = "skipped"  # what a skipped one changes is in none above it
+    assert "gain of compiled" not in dict(notes(entries, []))
+
+
 @pytest.mark.parametrize(
     ("direction", "first", "last", "worse"),
     [

@@ -257,7 +257,8 @@ def notes(entries: Sequence[Entry], found: Sequence[Rung]) -> list[tuple[str, st
     where = "on the GPU" if any(rung.device_bytes for rung in found) else "of the process"
     about = [("wall s", "the run, without the framework's import"), ("MiB", f"peak memory {where}")]
     period = period_of(entries)
-    return [*_bases(found, period), *about, *seconds, *_started_slowly(found, period), *_learned_less(found), *lost]
+    slow, worse = _started_slowly(found, period), _learned_less(found)
+    return [*_bases(found, period), *about, *seconds, *_gained_over(entries), *slow, *worse, *lost]
 
 
 def _bases(found: Sequence[Rung], period: str) -> list[tuple[str, str]]:
@@ -266,6 +267,22 @@ def _bases(found: Sequence[Rung], period: str) -> list[tuple[str, str]]:
     rate = f"the median without the first {period}, which starts cold; train s and gain are of the whole training"
     gain = "of one run a rung (n=1), without a spread; repeat the ladder before you believe a few per cent"
     return [*([(several, rate)] if several else []), *([("gain", gain)] if len(found) > 1 else [])]
+
+
+def _gained_over(entries: Sequence[Entry]) -> list[tuple[str, str]]:
+    """Gains of more than one rung: what a failed rung changes holds above it, what a skipped one changes does not."""
+    below, failed, found = None, list[str](), []
+    for entry in entries:
+        name = entry.cell.swept["rung"]
+        if entry.state == "done":
+            if failed and below:
+                verb, has = ("change", "have") if len(failed) > 1 else ("changes", "has")
+                said = f"over {below}, with what {' and '.join(failed)} {verb} too, which {has} no result"
+                found.append((f"gain of {name}", said))
+            below, failed = name, []
+        elif entry.state != "skipped":
+            failed.append(name)
+    return found
 
 
 def _learned_less(found: Sequence[Rung]) -> list[tuple[str, str]]:
