@@ -13,9 +13,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from command import Done, environment, message
 from hydra import initialize_config_dir
 from hypothesis import given
@@ -591,6 +593,22 @@ def test_a_study_of_a_file_that_dvc_does_not_watch_is_refused(tmp_path: Path, mo
             continue
         with pytest.raises(UserError, match=said):
             compose()
+
+
+def test_what_decides_the_data_reruns_their_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seed that draws the data, or a file of theirs with other contents: study/data.json kept the hash of before."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PIPELINE_CONF", str(ROOT / "conf"))
+
+    def tracked(seed: int, number: int) -> Any:
+        np.savez(tmp_path / "x.npz", x=np.full((40, 4, 4), number, np.uint8), y=np.arange(40) % 2)
+        Path("params.yaml").write_text(f"one: {{dataset: npz, dataset.file: x.npz, seed: {seed}}}\n")
+        compose()
+        return yaml.safe_load(Path("composed.yaml").read_text())["data"]["one"]
+
+    before = tracked(0, 0)
+    assert tracked(0, 0) == before
+    assert tracked(1, 0) != before and tracked(0, 1) != before
 
 
 def test_a_study_of_code_that_reads_a_variable_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

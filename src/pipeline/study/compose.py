@@ -7,6 +7,7 @@ written, which tracking server, and the groups that its stage does not read.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -51,11 +52,9 @@ def compose(source: Path = params.FILE, target: Path = FILE) -> int:
                 refuse_unwatched([], code.read_files(experiment))
             except UserError as error:
                 raise UserError(f"{source}: {block.name}: {error}") from error
-            stages[block.name] = _entry(experiment)
+            stages[block.name] = entry = _entry(experiment)
             if experiment.reads("dataset") and isinstance(experiment.dataset, Dataset):  # a problem is all code
-                module = type(experiment.dataset).__module__
-                dataset = deepcopy(experiment.deciding()["dataset"])  # YAML would write the same object as an alias
-                data[block.name] = {"dataset": dataset, "code": code.closure([module]) | code.own_code([DATA])}
+                data[block.name] = _data(experiment, entry["code"])
     refuse_unwatched(name for stage in stages.values() for name in stage["code"])
     whole = {**stages, "data": data, "report": {"code": writers([REPORT])}}
     documents.write(target, whole, HEADING)
@@ -108,6 +107,16 @@ def _entry(experiment: Experiment) -> dict[str, Any]:
     rest = {key: value for key, value in rest.items() if value != {}}
     modules = code.modules(experiment)
     return {"config": deciding, "code": modules, "writers": writers_of(modules), "rest": rest}
+
+
+def _data(experiment: Experiment, modules: Mapping[str, str]) -> dict[str, Any]:
+    """What decides the data. `modules`: of the stage, whose hashes hold what is in the files that settings name."""
+    found = code.closure([type(experiment.dataset).__module__]) | code.own_code([DATA])
+    return {
+        "dataset": deepcopy(experiment.deciding()["dataset"]),  # YAML would write the same object as an alias
+        "seed": experiment.seed,
+        "code": {name: modules.get(name, digest) for name, digest in found.items()},
+    }
 
 
 def _without(value: Any, deciding: Any) -> Any:
