@@ -365,6 +365,19 @@ def test_a_copy_beside_the_checkpoints_is_none(tmp_path: Path) -> None:
     assert kept == {"step-0000000008.bak", "step-0000005080 (copy)", "step-9"}
 
 
+def test_what_a_training_began_from_has_to_be_there(stopped: Path, tmp_path: Path) -> None:
+    """As after the run was deleted, or the whole folder moved; whatever strict is."""
+    run = copied(stopped, tmp_path)
+    config = (run / "config.yaml").read_text()
+    assert "\n  start: null\n" in config
+    (run / "config.yaml").write_text(config.replace("\n  start: null\n", "\n  start: /gone/weights.npz\n", 1))
+    before = (run / "status.json").read_text()
+    said = f"resume={run.name}: model.start=/gone/weights.npz is gone: put it back, or run it anew"
+    assert refused(tmp_path, "resume=latest") == said
+    assert refused(tmp_path, "resume=latest", "training.checkpoint.strict=false") == said
+    assert (run / "status.json").read_text() == before
+
+
 TOO_LARGE = """
 import sys
 from pathlib import Path

@@ -126,13 +126,14 @@ def resume(config: Config, overridden: Sequence[str]) -> int:
     from pipeline.experiment.effects import tokens_of
     from pipeline.machine.launched import SEVERAL, refuse_launched
     from pipeline.runs import receipt as receipts
-    from pipeline.runs.resume import differences, resumed
+    from pipeline.runs.resume import check_starts, differences, resumed
 
     folder, saved, checkpoint, notes = resumed(config, overridden)
     console = messages()
     for note in notes:  # first: a refusal may be of another run than was meant
         say(console, f"resume={folder.name}: {note}")
     experiment, resolved = ready_again(saved)
+    check_starts(folder.name, experiment)
     if experiment.device.processes == 1:
         refuse_launched(f"resume={folder.name}: device.processes=1", SEVERAL)
     other = differences(folder, checkpoint, receipts.before(experiment, resolved), experiment)

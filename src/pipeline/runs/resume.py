@@ -205,6 +205,21 @@ def _changed(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     return [name for name in {**then, **now} if then.get(name) != now.get(name)]
 
 
+def check_starts(run: str, experiment: Experiment) -> None:
+    """Refuse to go on without a file that the training began from: it is read again. Raises UserError."""
+    from pipeline.runs.code.code_hash import gone
+
+    lost = []
+    for key in gone(experiment):
+        value: Any = experiment.config
+        for part in key.split("."):
+            value = value[part]
+        lost.append(f"{key}={value}")
+    if lost:
+        are, them = ("are", "them") if len(lost) > 1 else ("is", "it")
+        raise UserError(f"resume={run}: {' and '.join(lost)} {are} gone: put {them} back, or run it anew")
+
+
 def _but_cores(hardware: Mapping[str, Any]) -> dict[str, Any]:
     """Those that it may use are in `identity`."""
     return {name: value for name, value in hardware.items() if name != "cores"}
