@@ -871,6 +871,31 @@ def autogroups() -> bool:
 
 
 @pytest.mark.skipif(not autogroups(), reason="this system has no autogroups")
+def test_a_copy_of_a_run_that_goes_on_gets_its_own_entry(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under the same name in another folder. An entry that a tracker made and could not note is still found."""
+    monkeypatch.chdir(tmp_path)  # to open a store changes the folder
+    journal = Journal.begin(tmp_path / "runs", "run", CONFIG)
+    start(Mlflow(uri=uri, experiment="study"), journal, "grid")  # a cell: nobody follows it
+    journal.log({"loss": 1.0}, 1)
+    journal.finish("KILLED", "stopped by SIGTERM")
+    assert send(journal.folder) is None
+    first = run_id_of(journal.folder)
+    copy = tmp_path / "other" / journal.id
+    shutil.copytree(journal.folder, copy)
+    goes_on = Journal.reopen(copy, 0)
+    start(Mlflow(uri=uri, experiment="study"), goes_on, "grid")
+    goes_on.log({"loss": 2.0}, 1)
+    goes_on.finish("FINISHED")
+    assert send(copy) is None
+    records.write(journal.folder, replace(record_of(journal.folder), run_id=None).unsent())
+    assert send(journal.folder) is None
+    assert {run.info.run_id: run.info.status for run in runs_of(uri)} == {first: "KILLED", run_id_of(copy): "FINISHED"}
+    assert run_id_of(journal.folder) == first
+    assert [points_of(uri, one) for one in (first, run_id_of(copy))] == [1, 1]
+
+
 @pytest.mark.parametrize("own", [True, False])
 def test_a_tracker_steps_back_as_a_session_too(own: bool) -> None:
     """Cores are shared between sessions first, a priority counts within one. Another's session is left as it is."""

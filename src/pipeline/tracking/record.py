@@ -85,10 +85,13 @@ def original(folder: Path) -> Path | None:
     if record is None or record.folder is None or record.run_id is None or record.folder == str(folder.absolute()):
         return None
     first = Path(record.folder)
-    there = _read(first)
-    if there is None or there.run_id != record.run_id or first.samefile(folder):
-        return None
-    return first
+    return first if has_entry(first, record.run_id) and not first.samefile(folder) else None
+
+
+def has_entry(folder: Path, run_id: str, uri: str | None = None) -> bool:
+    """Whether the run in `folder` is there and has this entry, on the server `uri` where that is given."""
+    record = _read(folder)
+    return record is not None and record.run_id == run_id and uri in (None, record.uri)
 
 
 def write(folder: Path, record: Record) -> None:

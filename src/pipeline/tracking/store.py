@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import filelock
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking.client import MlflowClient
 
@@ -146,7 +146,13 @@ class Feed:
 
     def _find(self) -> str | None:
         runs = self.client.search_runs([self.experiment_id], f"tags.`pipeline.run` = '{self.folder.name}'")
-        return str(runs[0].info.run_id) if runs else None
+        mine = [run for run in runs if not self._is_anothers(run)]
+        return str(mine[0].info.run_id) if mine else None
+
+    def _is_anothers(self, run: Run) -> bool:
+        """Whether an entry is that of a run of the same name in another folder, of which this one is a copy."""
+        first = Path(run.data.tags.get("pipeline.folder", self.folder))
+        return records.has_entry(first, run.info.run_id, self.record.uri) and not first.samefile(self.folder)
 
     def _parent(self) -> str | None:
         """MLflow's id of the run of the grid that this run is a cell of. A grid is also found beside its cells."""
