@@ -37,6 +37,10 @@ def as_tf() -> Any:
     return tf.data.Dataset.from_tensor_slices((x / np.float32(16), y))
 
 
+def endless() -> Any:
+    return as_tf().repeat()
+
+
 def as_mappings() -> Any:
     x, y = whole()
     return [{"pixels": one, "digit": label} for one, label in zip(x / np.float32(16), y, strict=True)]

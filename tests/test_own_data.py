@@ -624,6 +624,14 @@ def test_what_gives_no_examples_is_refused(tmp_path: Path, function: str) -> Non
     assert without_place(str(caught.value)) == WRONG[function]
 
 
+@pytest.mark.wide
+def test_a_dataset_without_end_is_refused(tmp_path: Path) -> None:
+    """It was read until memory was full."""
+    with pytest.raises(UserError) as caught:
+        Examples(train="own_examples.endless").load(tmp_path, 0)
+    assert str(caught.value) == "dataset.train=own_examples.endless: repeats without end; leave out its repeat()"
+
+
 def test_files_that_hold_no_data_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "bad.npz"
     np.savez(path, a=np.zeros(3))

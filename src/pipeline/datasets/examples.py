@@ -20,6 +20,7 @@ from pipeline.spec import check_allowed, named_object, spec
 from pipeline.tasks import Targets, Task
 
 Share = Annotated[float, Field(ge=0, lt=1)]
+INFINITE = -1  # tf.data.INFINITE_CARDINALITY
 
 
 @spec
@@ -105,6 +106,8 @@ def _each(made: Any, shown: str) -> Iterable[Any]:
         keys = cut(", ".join(map(str, made)), 200)
         raise UserError(f"{shown}: gives a {type(made).__name__} of {keys}; give pairs (x, y), as list(zip(x, y))")
     if hasattr(made, "as_numpy_iterator"):
+        if int(made.cardinality()) == INFINITE:
+            raise UserError(f"{shown}: repeats without end; leave out its repeat()")
         return made.as_numpy_iterator()
     if hasattr(made, "__len__") and hasattr(made, "__getitem__"):
         return (made[number] for number in range(len(made)))
