@@ -16,6 +16,8 @@ import yaml
 from command import pipeline, refused, runs
 from rich.console import Console
 
+from pipeline.errors import UserError
+from pipeline.pinn.fits import check_classical
 from pipeline.pinn.problems.function import Function
 from pipeline.pinn.problems.ode import Ode
 from pipeline.pinn.problems.poisson_lshape import PoissonLShape
@@ -200,6 +202,33 @@ def test_classical_solvers_of_one_name_are_told_apart() -> None:
     found = classical(plan, 200, rows=["function-polynomial"])
     assert [one.name for one in found] == ["function-polynomial of Function", "function-polynomial of Fitted"]
     assert [one.name for one in classical(plan, 200)] == ["function-polynomial", "function-polynomial of Fitted"]
+
+
+WRONG_CLASSICAL: dict[str, tuple[Any, str]] = {
+    "flat": (lambda points: ("mine", np.zeros(len(points))), "classical() has the shape (16,); it has to be (16, 1)"),
+    "nan": (lambda points: ("mine", np.full((len(points), 1), np.nan)), "classical() is not finite inside the domain"),
+    "int": (lambda _: ("mine", 0), "classical() has the shape (); it has to be (16, 1)"),
+    "nameless": (
+        lambda points: np.zeros((len(points), 1)),
+        "classical() gives ndarray; give its name, and the solution or a bound on its error",
+    ),
+    "fails": (lambda _: 1 / 0, "classical() cannot be computed (ZeroDivisionError: division by zero"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_CLASSICAL)
+def test_a_classical_solution_of_another_shape_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flat values less a column are a square of differences, whose norm was the classical solver's error."""
+    made, said = WRONG_CLASSICAL[name]
+    monkeypatch.setattr(Function, "classical", lambda _, points: made(points))
+    with pytest.raises(UserError) as caught:
+        check_classical(Function())
+    assert str(caught.value).startswith(f"dataset=function: {said}")
+
+
+@pytest.mark.parametrize("problem", [Function(), Ode(), PoissonLShape()])
+def test_a_classical_solution_passes(problem: Any) -> None:
+    check_classical(problem)
 
 
 @pytest.mark.parametrize(("problem", "least"), [(Function(), 2e-5), (Ode(), 1e-11), (PoissonLShape(), 1e-11)])

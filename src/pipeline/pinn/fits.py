@@ -65,6 +65,18 @@ def check_fits(problem: Problem, *, hard: bool = False) -> None:
         _check_corner(problem, generator)
 
 
+def check_classical(problem: Problem) -> None:
+    """Refuse a classical solver that fails, or gives neither the solution at points nor a bound on its error. Raises
+    UserError."""
+    points = problem.domain.grid(FEW)
+    found = _called(problem, "classical()", lambda: problem.classical(points))
+    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], str)):
+        wanted = "give its name, and the solution or a bound on its error"
+        raise _wrong(problem, f"classical() gives {type(found).__name__}; {wanted}")
+    if not isinstance(found[1], float):
+        _expect(problem, "classical()", found[1], (len(points), problem.outputs))
+
+
 def _edge(problem: Problem, generator: np.random.Generator, at_least: int) -> np.ndarray:
     """The points for the conditions."""
     counts = [problem.boundary, *([problem.initial] if has_start(problem) else [])]

@@ -19,6 +19,7 @@ from pipeline.contracts.physics import Problem
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.pinn.check import refuse_keys
+from pipeline.pinn.fits import check_classical
 from pipeline.runs import receipt
 from pipeline.runs.result import Metric, Result, Table, count, read_result, seconds
 from pipeline.runs.run import Run
@@ -104,6 +105,8 @@ class PinnComparison(Stage):
         """Solve, and hold the rows against each other."""
         run.journal.write_receipt(receipt.before(experiment, resolved))
         plan = self.plan(experiment)
+        for problem, _ in with_classical(plan):
+            check_classical(problem)  # before the trainings, which take hours
         entries = run_cells(run, plan)
         found = [
             measured(name, [one for one in entries if one.cell.swept["row"] == name], self) for name in self.chosen
@@ -205,22 +208,26 @@ def to_reach(histories: Sequence[Sequence[tuple[float, float]]], level: float) -
     return Reached(len(each), statistics.median(each) if each else float("inf"))
 
 
-def classical(plan: Sequence[Decision], points: int, rows: Iterable[str] = ()) -> list[Measured]:
-    """The classical solver of each problem that has one, run here: its own time and error.
-
-    Of a problem with several settings there are several rows, each with what sets it apart; of a name that another
-    solver or one of `rows` has, the problem says whose it is.
-    """
-    taken = set(rows)
+def with_classical(plan: Sequence[Decision]) -> list[tuple[Any, Mapping[str, Any]]]:
+    """Each problem that has a classical solver, once, and its settings."""
     problems: dict[str, tuple[Any, Mapping[str, Any]]] = {}
     for decision in plan:
         one = decision.cell.experiment
         if one is not None and offers(one.dataset, Problem.classical):
             settings = one.config["dataset"]
             problems.setdefault(json.dumps(settings, sort_keys=True), (one.dataset, settings))
-    found = []
-    for problem, settings in problems.values():
-        alike = [other for same, other in problems.values() if type(same) is type(problem)]
+    return [*problems.values()]
+
+
+def classical(plan: Sequence[Decision], points: int, rows: Iterable[str] = ()) -> list[Measured]:
+    """The classical solver of each problem that has one, run here: its own time and error.
+
+    Of a problem with several settings there are several rows, each with what sets it apart; of a name that another
+    solver or one of `rows` has, the problem says whose it is.
+    """
+    taken, problems, found = set(rows), with_classical(plan), []
+    for problem, settings in problems:
+        alike = [other for same, other in problems if type(same) is type(problem)]
         apart = [f"{key}={value}" for key, value in settings.items() if any(one[key] != value for one in alike)]
         grid = problem.domain.grid(points)
         problem.classical(grid[:2])  # what is imported for it does not count in its time
