@@ -30,6 +30,12 @@ def as_torch() -> Any:
     return torch.utils.data.TensorDataset(torch.from_numpy(np.moveaxis(x / np.float32(16), -1, 1)), torch.from_numpy(y))
 
 
+def in_batches() -> Any:
+    import torch
+
+    return torch.utils.data.DataLoader(as_torch(), batch_size=50)
+
+
 def as_tf() -> Any:
     import tensorflow as tf
 

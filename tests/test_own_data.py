@@ -603,6 +603,7 @@ WRONG = {
     "real": "dataset.train=own_examples.real: its targets have dtype float64; classes are names or integers from 0 on "
     "(dataset.targets=numbers for real numbers; for other tasks write a dataset: docs/own.md)",
     "number": "dataset.train=own_examples.number: gives a int; give a torch Dataset, a tf.data.Dataset or pairs (x, y)",
+    "in_batches": "dataset.train=own_examples.in_batches: gives a DataLoader, which makes batches; give its Dataset",
     "as_mappings": "dataset.train=own_examples.as_mappings: an example has pixels, digit; name x and y by dataset.keys",
     "nothing": "dataset.train=own_examples.nothing: module own_examples has no nothing",
     "missing": "dataset.train=own_examples.missing raises FileNotFoundError: [Errno 2] No such file or directory: "

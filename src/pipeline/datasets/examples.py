@@ -105,6 +105,8 @@ def _each(made: Any, shown: str) -> Iterable[Any]:
     if isinstance(made, Mapping):
         keys = cut(", ".join(map(str, made)), 200)
         raise UserError(f"{shown}: gives a {type(made).__name__} of {keys}; give pairs (x, y), as list(zip(x, y))")
+    if getattr(made, "batch_sampler", None) is not None:
+        raise UserError(f"{shown}: gives a {type(made).__name__}, which makes batches; give its Dataset")
     if hasattr(made, "as_numpy_iterator"):
         if int(made.cardinality()) == INFINITE:
             raise UserError(f"{shown}: repeats without end; leave out its repeat()")
