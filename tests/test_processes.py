@@ -244,7 +244,9 @@ def stopped(folder: Path, number: int, *, peer: bool) -> tuple[int, list[psutil.
     folder.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "pipeline", *LONG, "training.steps=200"]
     log = (folder / "log.txt").open("w")
-    process = subprocess.Popen(command, cwd=folder, env=environment(), stdout=log, stderr=log)
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    process = subprocess.Popen(command, cwd=folder, env=environment(TMPDIR=str(temporary)), stdout=log, stderr=log)
     try:
         while process.poll() is None and not list(folder.glob(CHECKPOINTS)):
             time.sleep(0.01)
@@ -256,6 +258,7 @@ def stopped(folder: Path, number: int, *, peer: bool) -> tuple[int, list[psutil.
         process.kill()
         log.close()
     _, left = psutil.wait_procs(peers, timeout=30)
+    assert not list(temporary.glob("pipeline-*"))
     return found, left
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -37,16 +38,17 @@ def main() -> int:
     os.dup2(2, 1)  # what a model prints
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=end_with_standard_input, daemon=True).start()
     folder, rank = Path(sys.argv[1]), int(sys.argv[2])
+    threading.Thread(target=end_with_standard_input, args=(folder,), daemon=True).start()
     train_along(folder, rank, json.loads((folder / "job.json").read_text(encoding="utf-8")), answers)
     return 0
 
 
-def end_with_standard_input() -> None:
-    """Rank 0 holds the other end, which the system closes when it dies."""
+def end_with_standard_input(folder: Path) -> None:
+    """Rank 0 holds the other end, which the system closes when it dies; what it then leaves behind is removed here."""
     while os.read(0, 1):
         pass
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 
