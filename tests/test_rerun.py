@@ -43,6 +43,17 @@ def test_a_run_comes_out_the_same_again(trained: Path) -> None:
     assert now == then == ["training.epochs=2: training.steps=80 replaces it"]
 
 
+def test_without_what_it_began_from_a_run_is_not_repeated(trained: Path, tmp_path: Path) -> None:
+    """Before another run is made."""
+    run = tmp_path / "runs" / trained.name
+    shutil.copytree(trained, run)
+    config = (run / "config.yaml").read_text()
+    assert "\n  start: null\n" in config
+    (run / "config.yaml").write_text(config.replace("\n  start: null\n", "\n  start: /gone/weights.npz\n", 1))
+    said = f"run={run.name}: model.start=/gone/weights.npz is gone: put it back"
+    assert refused(tmp_path, "stage=rerun", f"run={run.name}", "tracking=none") == said
+
+
 @pytest.mark.wide
 def test_an_evaluation_is_repeated_on_the_run_that_it_was_of(trained: Path) -> None:
     folder = trained.parents[1]

@@ -372,7 +372,7 @@ def test_what_a_training_began_from_has_to_be_there(stopped: Path, tmp_path: Pat
     assert "\n  start: null\n" in config
     (run / "config.yaml").write_text(config.replace("\n  start: null\n", "\n  start: /gone/weights.npz\n", 1))
     before = (run / "status.json").read_text()
-    said = f"resume={run.name}: model.start=/gone/weights.npz is gone: put it back, or run it anew"
+    said = f"resume={run.name}: model.start=/gone/weights.npz is gone: put it back"
     assert refused(tmp_path, "resume=latest") == said
     assert refused(tmp_path, "resume=latest", "training.checkpoint.strict=false") == said
     assert (run / "status.json").read_text() == before

@@ -206,9 +206,11 @@ def _changed(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def check_starts(run: str, experiment: Experiment) -> None:
-    """Refuse to go on without a file that the training began from: it is read again. Raises UserError."""
+    """Refuse to go on with, or repeat, a `run` without a file that it begins from. Raises UserError."""
     from pipeline.runs.code.code_hash import gone
 
+    if experiment.stage.starts_from_run:  # whose weights need that file no more
+        return
     lost = []
     for key in gone(experiment):
         value: Any = experiment.config
@@ -217,7 +219,7 @@ def check_starts(run: str, experiment: Experiment) -> None:
         lost.append(f"{key}={value}")
     if lost:
         are, them = ("are", "them") if len(lost) > 1 else ("is", "it")
-        raise UserError(f"resume={run}: {' and '.join(lost)} {are} gone: put {them} back, or run it anew")
+        raise UserError(f"{run}: {' and '.join(lost)} {are} gone: put {them} back")
 
 
 def _but_cores(hardware: Mapping[str, Any]) -> dict[str, Any]:

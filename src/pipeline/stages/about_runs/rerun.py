@@ -42,10 +42,12 @@ class Rerun(AboutRuns):
         """Run it again as a new run, then compare. 0 where weights and results are the same to the bit, else 1."""
         from pipeline.ready import ready_again
         from pipeline.runner import record
+        from pipeline.runs.resume import check_starts
 
         source = _source(settings)
         saved = read_config(source)
         experiment, resolved = ready_again({**saved, **{key: config[key] for key in NOW if key in config}})
+        check_starts(f"run={source.name}", experiment)
         refuse_launched("stage=rerun", experiment.device.processes)
         made: list[Path] = []
         status = record(experiment, resolved, began=made.append, keys=tuple(changes(saved, config)))
