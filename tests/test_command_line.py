@@ -438,6 +438,18 @@ def test_a_choice_of_yours_that_a_shipped_one_would_hide_is_refused(flag: str, t
     )
 
 
+@pytest.mark.parametrize("name", ["10", "1e3", "true"])
+def test_a_choice_whose_name_reads_as_a_number_is_chosen_in_quotes(name: str, tmp_path: Path) -> None:
+    mine = tmp_path / "mine" / "model"
+    mine.mkdir(parents=True)
+    (mine / f"{name}.yaml").write_text("_target_: pipeline.models.mlp.Mlp\nunits: [77]\n")
+    words = ("--config-dir=mine", "--cfg=job", "--package=model.units")
+    assert message(pipeline(tmp_path, f"model={name}", *words)).endswith(
+        "; a file of that name is chosen by \"model='<name>'\""
+    )
+    assert "77" in pipeline(tmp_path, f"model='{name}'", *words).stdout
+
+
 @pytest.mark.parametrize("schema", ["file", "pkg"])
 def test_so_is_one_on_hydras_search_path(schema: str, tmp_path: Path) -> None:
     mine = tmp_path / "mine" / "model"

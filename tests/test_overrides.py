@@ -143,6 +143,13 @@ NAMED = {
     "model=MLP": "model=MLP: no such choice (did you mean mlp?); choose from cnn, ...",
     "backend=null": "backend=null: no such choice; choose from jax, tensorflow, torch",
     "optimizer=0": "optimizer=0: no such choice; choose from adadelta, ...",
+    "backend=1e3": (
+        "backend=1000.0: no such choice; choose from jax, tensorflow, torch; a file of that name is chosen by "
+        "\"backend='<name>'\""
+    ),
+    "dataset=image_folder dataset.folder=10": (
+        "dataset.folder=10: should be a valid string; in quotes it is one: \"dataset.folder='10'\""
+    ),
     "experiment=null": "experiment=null: no such choice; choose from amp_ladder, ...",
     "stage=[1,2]": "stage=[1, 2]: no such choice; choose from amp, ...",
     "model={a:1}": "model={a: 1}: no such choice; choose from cnn, ...",

@@ -46,8 +46,14 @@ def raised(who: str, error: Exception) -> UserError:
 
 
 def bad_choice(key: str, value: object, choices: Iterable[str]) -> UserError:
-    """`key=value: no such choice`, the choices, and the nearest of them where one is near (of many those like it)."""
-    return UserError(f"{cut(key)}={cut(value)}: no such choice{_among(str(value), choices)}")
+    """`key=value: no such choice`, the choices, and the nearest of them where one is near (of many those like it).
+
+    Of a group, whose choices are files, how a file is chosen whose name would be read as a number, true or false.
+    """
+    typed = value if isinstance(value, str) else shown(value)
+    own = isinstance(value, int | float) and "." not in key
+    hint = f"; a file of that name is chosen by {quoted(key, '<name>')}" if own else ""
+    return UserError(f"{cut(key)}={cut(typed)}: no such choice{_among(typed, choices)}{hint}")
 
 
 def bad_key(key: str, choices: Iterable[str], elsewhere: str = "") -> UserError:
@@ -58,6 +64,11 @@ def bad_key(key: str, choices: Iterable[str], elsewhere: str = "") -> UserError:
     names = list(choices)
     said = _among(key, names, elsewhere) if names else f"{_hint(elsewhere)}; none: this choice has no settings"
     return UserError(f"{cut(key)}: no such key{said}")
+
+
+def quoted(key: str, value: str) -> str:
+    """How a number, true or false is given as text: one kind of quotes is the shell's."""
+    return f"\"{key}='{value}'\""
 
 
 def cut(value: object, length: int = 80) -> str:

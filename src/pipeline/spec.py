@@ -20,7 +20,7 @@ import pydantic.dataclasses
 from pydantic import Field
 
 from pipeline.allowed import ALLOW_VARIABLE, allowed_modules, take
-from pipeline.errors import UserError, bad_key, cut, shown
+from pipeline.errors import UserError, bad_key, cut, quoted, shown
 from pipeline.faults import fault
 from pipeline.raised import in_words
 from pipeline.variables import filled
@@ -215,6 +215,8 @@ def _explain(error: pydantic.ValidationError, cls: type[Any], key: str, values: 
     if "integer" in first and (between := re.fullmatch(r"(\d+)(:|\.\.)(\d+)", str(fault["input"]))):
         end = int(between[3]) + (between[2] == "..")  # to which it goes there, and before which a range ends
         return f"{key_path}={fault['input']}: {first}; of a grid, with -m: range({between[1]},{end})"
+    if fault["type"] == "string_type" and isinstance(fault["input"], int | float) and len(path) == 1:
+        first += f"; in quotes it is one: {quoted(key_path, shown(fault['input']))}"
     return (
         f"{key_path}={shown(fault['input'])}: {', or '.join([first, *(o.removeprefix('should be ') for o in others)])}"
     )

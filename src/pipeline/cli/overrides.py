@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.cli.conf_path import conf_path
 from pipeline.cli.help import choices
-from pipeline.errors import Impossible, UserError, bad_choice, bad_key, cut, shown
+from pipeline.errors import Impossible, UserError, bad_choice, bad_key, cut
 from pipeline.machine.device import canonical
 from pipeline.spec import LARGEST_INTEGER
 
@@ -111,7 +111,7 @@ def _check_word(override: Override, text: str, groups: Collection[str]) -> None:
     values = _values(override, text)
     for value in values if group else ():
         if not isinstance(value, str) or "${" in value or len(value) > LONGEST_KEY or value.endswith(".yaml"):
-            raise bad_choice(key, value if isinstance(value, str) else shown(value), _choices_of(key))
+            raise bad_choice(key, value, _choices_of(key))
 
 
 def _values(override: Override, text: str) -> list[Any]:
