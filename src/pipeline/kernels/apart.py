@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.contracts.kernels import Kernel, Launch
 from pipeline.errors import RunError
-from pipeline.kernels.gemm import Operands, with_margins
+from pipeline.kernels.gemm import Operands, memory_of
 from pipeline.kernels.printed import redirect
 from pipeline.kernels.verify import as_seconds, how_apart, how_it_ended, in_words, start
 
@@ -93,14 +93,7 @@ def _serve(to: Connection, prepare: Prepare, operands: Operands) -> None:
         name, arguments = to.recv()
         try:
             found = getattr(launch, name)(*arguments)
-            to.send((None, _with_margins(found) if name == "result" else found))
+            # With the margins that D may have: a copy of D alone would lose them.
+            to.send((None, memory_of(found) if name == "result" else found))
         except Exception as error:
             to.send((in_words(error), None))
-
-
-def _with_margins(d: np.ndarray) -> tuple[np.ndarray, int, int]:
-    """D's buffer with the margins that it may have, and where in that it lies: a copy of D alone would lose them."""
-    whole = with_margins(d)
-    if whole.ndim != 1 or whole.dtype != d.dtype:
-        whole = d
-    return whole, (d.ctypes.data - whole.ctypes.data) // d.itemsize, d.size

@@ -176,6 +176,14 @@ def with_margins(buffer: np.ndarray) -> np.ndarray:
     return buffer if buffer.base is None else buffer.base
 
 
+def memory_of(buffer: np.ndarray) -> tuple[np.ndarray, int, int]:
+    """All of the memory that a buffer is a part of, where in that it begins, and its length."""
+    whole = with_margins(buffer)
+    if whole.ndim != 1 or whole.dtype != buffer.dtype:
+        whole = buffer
+    return whole, (buffer.ctypes.data - whole.ctypes.data) // buffer.itemsize, buffer.size
+
+
 def digest(buffers: Iterable[np.ndarray]) -> tuple[str, ...]:
     """A hash of each."""
     return tuple(hashlib.sha256(one.data).hexdigest() for one in buffers)

@@ -133,7 +133,7 @@ def _asked(kernel: Kernel, what: str, ask: Callable[[], str | None]) -> str | No
 
 
 def all_cases(dtype: str) -> list[Case]:
-    """Those of gemm.py."""
+    """Those of cases.py."""
     return list(cases(dtype))
 
 

@@ -228,11 +228,6 @@ class OneDnn(Matmul):
         return float(found[0, 0]) < self.gemm.k * (1 + 2**-11)
 
 
-def by_onednn(operands: Operands, threads: int) -> Matmul:
-    """On the CPU, from bfloat16 to float32."""
-    return OneDnn(operands, threads)
-
-
 @contextmanager
 def with_values(holder: object, values: Mapping[str, object]) -> Iterator[None]:
     """Attributes of `holder` for a while; they are put back also where something is raised."""

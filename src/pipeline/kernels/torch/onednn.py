@@ -42,6 +42,6 @@ class Onednn(Kernel):
         return None if Version(version("torch")) >= Version(OLDEST) else f"torch {OLDEST} or newer"
 
     def prepare(self, operands: Operands, threads: int) -> Launch:
-        from pipeline.kernels.torch.launch import by_onednn
+        from pipeline.kernels.torch.launch import OneDnn
 
-        return by_onednn(operands, threads)
+        return OneDnn(operands, threads)

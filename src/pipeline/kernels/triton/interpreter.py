@@ -17,6 +17,7 @@ import numpy as np
 
 from pipeline.contracts.kernels import Launch
 from pipeline.errors import RunError
+from pipeline.kernels.gemm import memory_of
 
 if TYPE_CHECKING:
     from pipeline.kernels.gemm import Gemm, Operands
@@ -36,7 +37,7 @@ class Interpreted(Launch):
         self.facts: Mapping[str, object] = {"runs on": "the CPU, in Triton's interpreter"}
 
     def run(self) -> None:
-        memory = [_memory(one) for one in self.buffers]
+        memory = [memory_of(one) for one in self.buffers]
         for (whole, _, _), found in zip(memory, interpreter().run(self.kernel, self.gemm, memory), strict=True):
             whole[...] = found
 
@@ -99,10 +100,3 @@ def answer(requests: Connection) -> None:
             requests.send([whole for whole, _, _ in memory])
         except Exception as error:  # of the interpreter's or of the program
             requests.send(f"{type(error).__name__}: {' '.join(str(error).split())}")
-
-
-def _memory(buffer: np.ndarray) -> Memory:
-    whole = buffer if buffer.base is None else buffer.base
-    assert isinstance(whole, np.ndarray)
-    begin = (buffer.ctypes.data - whole.ctypes.data) // buffer.itemsize
-    return whole, begin, buffer.size
