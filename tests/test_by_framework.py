@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from command import done
 from in_backend import experiment
 
 from pipeline import backends
@@ -13,6 +15,7 @@ from pipeline.machine import device
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Gpu
 from pipeline.ready import ready
+from pipeline.runs.result import read_result
 
 WHY = "torch is built without CUDA"
 STAGES = ("graph", "matmul", "loading")
@@ -60,3 +63,13 @@ def test_a_device_that_is_split_is_refused_without_naming_a_backend(stage: str) 
     with pytest.raises(UserError) as error:
         ready({**config, "device": {**config["device"], "logical_devices": 2}}, [])
     assert str(error.value) == f"device.logical_devices=2 with stage={stage}: has no effect there; leave it out"
+
+
+def test_threads_that_a_variable_asks_for_in_vain_are_noted(tmp_path: Path) -> None:
+    """The receipt had OMP_NUM_THREADS=7, and what was measured had a thread for each core."""
+    words = ("stage=matmul", "stage.frameworks=[numpy]", "stage.dtypes=[float64]", "stage.sizes=[8]", "stage.cores=1")
+    few = ("stage.placed=null", "stage.starts=1", "stage.rounds=1", "tracking=none")
+    said = "OMP_NUM_THREADS=7: not followed: what is measured runs in processes of 1 thread, one for each core"
+    for threads, notes in (("7", [said]), ("1", [])):
+        result = read_result(done(tmp_path, *words, *few, OMP_NUM_THREADS=threads, MKL_NUM_THREADS="1"))
+        assert result is not None and [one for one in result.notes if "THREADS" in one] == notes

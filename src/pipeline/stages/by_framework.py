@@ -11,6 +11,8 @@ from pipeline.contracts import Backend, Part, Stage
 from pipeline.errors import Impossible, UserError, bad_choice
 from pipeline.machine.device import Device, Place, gpus
 from pipeline.machine.installed import check_installed
+from pipeline.machine.own_process import THREADS
+from pipeline.runs.run import Run
 from pipeline.spec import choice, group_of
 
 BACKENDS: dict[str, type[Backend]] = {"torch": backends.Torch, "tensorflow": backends.TensorFlow, "jax": backends.Jax}
@@ -57,6 +59,14 @@ def check_cores(cores: int | None) -> None:
     """Refuse more than there are. Raises UserError."""
     if cores is not None and cores > allowed_cores():
         raise UserError(f"stage.cores={cores}: this process may use {allowed_cores()}")
+
+
+def note_threads(run: Run, cores: int) -> None:
+    """Note the variables that ask for another number of threads than the processes have in which a stage measures."""
+    others = [f"{name}={os.environ[name]}" for name in THREADS if os.environ.get(name, str(cores)) != str(cores)]
+    if others:
+        threads = f"{cores} thread{'s' * (cores > 1)}, one for each core"
+        run.note(f"{', '.join(others)}: not followed: what is measured runs in processes of {threads}")
 
 
 def of_frameworks(names: Iterable[str]) -> tuple[Backend, ...]:

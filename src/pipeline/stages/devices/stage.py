@@ -21,6 +21,7 @@ from pipeline.runs import receipt as receipts
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import group_of, spec
+from pipeline.stages import by_framework
 from pipeline.stages.devices import inventory, kept, tables
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ class Devices(Stage):
 
         facts, bench = kept.facts(), Bench(self.rounds, run, run.artifact("tables/samples.csv"), places)
         run.journal.write_receipt({**receipt, "ceilings": facts})
+        by_framework.note_threads(run, by_framework.allowed_cores())
         bench.measure()
         run.journal.write_receipt({**receipt, "ceilings": {**facts, "seen": bench.seen()}})
         failed = "; ".join(bench.faults()) or None

@@ -134,6 +134,7 @@ class Graph(ByFramework):
         run.journal.write_receipt(receipt)
         absent = by_framework.cannot_use(self.frameworks, resolved.place)
         bench = Bench(self._job(experiment.seed, resolved), absent, run)
+        by_framework.note_threads(run, bench.job.cores)
         samples, had = run.artifact("tables/samples.csv"), CoresHad(bench.job.cores, pinned=True)
         with had.during():
             bench.measure_forms("numpy", *self.frameworks)

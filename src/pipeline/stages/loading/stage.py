@@ -145,6 +145,7 @@ class Loading(ByFramework):
         samples, root = run.artifact("tables/samples.csv"), cache_root(experiment.data_source.cache)
         # All of them before the first is measured: a full disk or a damaged file should not cost what was found.
         made = [stored(name, data, self.examples_of(data, name), self.mapped_mb * MEGA, root) for name in self.sources]
+        by_framework.note_threads(run, bench.job.cores)
         had = CoresHad(bench.job.cores, pinned=True)
         with had.during():
             for source in made:

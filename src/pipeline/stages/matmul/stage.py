@@ -143,6 +143,7 @@ class Matmul(ByFramework):
         place = resolved.place
         absent = {f"{name} {place}": why for name, why in by_framework.cannot_use(self.frameworks, place).items()}
         bench = Bench(self._plan(experiment, resolved, run), absent, run)
+        by_framework.note_threads(run, bench.plan.cores)
         samples, had = run.artifact("tables/samples.csv"), CoresHad(bench.plan.cores, pinned=True)
         with had.during():
             for number in range(1, self.starts + 1):
