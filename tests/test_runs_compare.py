@@ -318,6 +318,15 @@ def test_what_a_run_is_called_and_how_it_is_followed_is_no_difference(tmp_path: 
     assert differing([account_of(one), account_of(other)], "config") == {}
 
 
+def test_a_profiler_is_compared_once_by_its_settings(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path, 0.5), a_run(tmp_path, 0.5, profiler={"_target_": "pipeline.profilers.torch.Torch"})]
+    config = runs[1] / "config.yaml"
+    config.write_text(config.read_text() + "profiler: {_target_: pipeline.profilers.torch.Torch}\n")
+    accounts = [account_of(run) for run in runs]
+    assert [*differing(accounts, "config")] == ["profiler"]
+    assert differing(accounts, "machine") == {}
+
+
 def test_a_run_without_a_receipt_is_compared_by_what_it_has(tmp_path: Path) -> None:
     one, other = a_run(tmp_path / "runs", 0.5), a_run(tmp_path / "runs", 0.5, lr=0.2)
     (other / "receipt.json").unlink()

@@ -49,7 +49,6 @@ def account_of(folder: Path) -> Account:
         "cpu_threads": device.get("cpu_threads"),
         "precision": precision.get("effective"),
         "matrix_products": (precision.get("observed") or {}).get("matrix_products"),
-        "profiler": receipt.get("profiler"),
         **(device.get("hardware") or {}),
     }
     code = {CODE: receipt.get(CODE), **_flat(receipt.get("git") or {})}
