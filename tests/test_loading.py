@@ -242,7 +242,7 @@ def test_a_best_setting_that_is_not_clearly_faster_says_so() -> None:
     unclear = timed("threads", 10_500, 11_000, 12_000, 12_500, 13_000)
     for other, verdict, row in (
         (fast, "1.20 (1.09 to 1.33)", ""),
-        (unclear, "not distinguishable:\n1.20 (0.95 to 1.44)", " (gain not distinguishable)"),
+        (unclear, "not distinguishable:\n1.20 (0.95 to 1.44)", " (gain: not distinguishable)"),
         (plain, "the plainest\nis the fastest", ""),
     ):
         bench: Any = SimpleNamespace(found={("memory", "torch"): [plain, other] if other is not plain else [plain]})

@@ -95,7 +95,7 @@ def to_train(bench: Bench) -> Iterator[tuple[str, str]]:
         fastest = best(found)
         if fastest is not None and source != "files":  # which no dataset of ours reads again in each epoch
             over = gain(found)
-            doubt = "" if over is None or over.distinguishable else f" (gain {str(over).partition(':')[0]})"
+            doubt = "" if over is None or over.distinguishable else f" (gain: {str(over).partition(':')[0]})"
             yield f"best, {source}", f"backend={framework} {fastest.setting.overrides}{doubt}"
 
 
