@@ -346,6 +346,9 @@ def test_samples_are_counted() -> None:
     table = tables.of_dtype(bench, "float32")
     assert table.title == "float32; medians of 6 to 9 samples"
     assert table.columns[-1] == "samples" and [row[-1] for row in table.rows] == ["9", "6"]
+    for one in bench.products[Side("numpy")]:
+        one.samples, one.calls, one.ceilings = one.samples[:1], one.calls[:1], one.ceilings[:1]
+    assert tables.of_dtype(bench, "float32").title == "float32; medians of 1 sample"
 
 
 def test_a_share_beyond_the_ceiling_is_named() -> None:

@@ -39,7 +39,7 @@ def of_dtype(bench: Bench, dtype: str) -> Table:
         row += [small(one.found.error), *[str(len(one.found.samples))] * (len(counts) > 1)]
         rows.append(tuple(row))
     of = f"{min(counts, default=0)} to {max(counts, default=0)}" if len(counts) > 1 else str(max(counts, default=0))
-    return Table(f"{dtype}; medians of {of} samples", tuple(columns), tuple(rows))
+    return Table(f"{dtype}; medians of {of} sample{'s' * (of != '1')}", tuple(columns), tuple(rows))
 
 
 def of_memory(bench: Bench) -> Table:
