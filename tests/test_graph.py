@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 import numpy as np
 import own_forms
 import pytest
-from command import done, pipeline, refused
+from command import begun, done, pipeline, refused, runs, status
 from in_backend import experiment
 
 from pipeline.backends.shared import arrays_numpy
@@ -370,6 +372,26 @@ def sampled(run: Path) -> Samples:
         for row in csv.DictReader(file):
             samples.setdefault((row["name"], row["steps"]), []).append((float(row["launch_s"]), float(row["wait_s"])))
     return samples
+
+
+def test_an_interrupted_run_leaves_its_samples(tmp_path: Path) -> None:
+    words = [word for word in QUICK if not word.startswith("stage.rounds=")]
+    process = begun(tmp_path, *words, "stage.frameworks=[torch]", "stage.rounds=1000")
+    try:
+        end = time.monotonic() + 150
+        while not list(tmp_path.glob("runs/*/artifacts/tables/samples.csv")):
+            assert process.poll() is None and time.monotonic() < end
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+    (run,) = runs(tmp_path)
+    assert status(run).state == "KILLED"
+    kept = {name: len(found) for (name, _), found in sampled(run).items()}
+    assert set(kept) == {*FORMS["numpy"], *FORMS["torch"]}
+    assert 0 < min(kept.values()) <= max(kept.values()) < 1000
 
 
 def check_times(name: str, metrics: dict[str, Metric], samples: Samples) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -35,6 +35,7 @@ class Bench:
 
     `listed`: the ways of each framework, before they are run; `ways`: after. `saved`: by the way whose graph it is.
     `ended`: frameworks, and ways, whose process did not end well; what it had found before is kept.
+    `keep`: called after each round, in which `timed` are the processes, so that an interrupted run leaves its samples.
     """
 
     def __init__(self, job: Job, absent: Mapping[str, str], run: Run) -> None:
@@ -44,11 +45,14 @@ class Bench:
         self.ways: dict[str, list[Found]] = {}
         self.saved: dict[str, Saved] = {}
         self.ended: dict[str, str] = {}
+        self.timed: list[FormProcess] = []
+        self.keep: Callable[[], None] = lambda: None
 
     @property
     def every(self) -> list[Found]:
-        """The forms, then the ways."""
-        return [*self.forms, *(one for found in self.ways.values() for one in found)]
+        """The forms, then the ways, then what is being timed."""
+        timed = [one for process in self.timed for one in process.found]
+        return [*self.forms, *(one for found in self.ways.values() for one in found), *timed]
 
     def measure_forms(self, *frameworks: str) -> None:
         """Verify the forms of each framework, time all in turns, and say of each what it is."""
@@ -63,7 +67,7 @@ class Bench:
                 listed = process.listed()
                 self.listed[framework] = listed["WAYS"]
                 process.obey(do="verify", names=[one.name for one in listed["FORMS"]])
-            in_turns(started.values(), self.job.form_steps, self.job.rounds)
+            self._time(started.values(), self.job.form_steps)
         for framework, process in started.items():
             found = [one for one in process.found if one.samples or one.fault or one.missing]  # before it ended, too
             self.forms += found
@@ -90,7 +94,7 @@ class Bench:
             for name, process in started.items():
                 process.obey(do="verify", names=[name])
             for n in self.job.repetitions:
-                in_turns(started.values(), n, self.job.rounds)
+                self._time(started.values(), n)
             found |= {name: _saved(found[name], process) for name, process in started.items()}
             self._read(framework, found, started)
         self.ways[framework] = list(found.values())
@@ -99,6 +103,13 @@ class Bench:
                 self._end(name, process.ended)
         self._start_again(framework)
         self._say(self.ways[framework])
+
+    def _time(self, processes: Iterable[FormProcess], steps: int) -> None:
+        """Time so many steps of each process in turns."""
+        self.timed = list(processes)
+        for _ in in_turns(self.timed, steps, self.job.rounds):
+            self.keep()
+        self.timed = []
 
     def _read(self, framework: str, found: Mapping[str, Found], started: Mapping[str, FormProcess]) -> None:
         """Run the graphs that could be saved, side by side."""

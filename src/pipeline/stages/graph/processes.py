@@ -7,7 +7,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,14 +93,17 @@ class FormProcess:
                 self.ended = str(error)
 
 
-def in_turns(processes: Iterable[FormProcess], steps: int, rounds: int) -> None:
-    """`rounds` samples of so many steps from each form, a process after the other; all others wait for orders."""
-    every = list(processes)
-    time.sleep(max((process.rest_s for process in every), default=0.0))
-    for _ in range(rounds):
-        for process in every:
+def in_turns(processes: Sequence[FormProcess], steps: int, rounds: int) -> Iterator[int]:
+    """`rounds` samples of so many steps from each form, a process after the other; all others wait for orders.
+
+    Gives the number of each round when it has ended.
+    """
+    time.sleep(max((process.rest_s for process in processes), default=0.0))
+    for number in range(rounds):
+        for process in processes:
             process.obey(do="time", steps=steps)
             time.sleep(process.rest_s)
+        yield number
 
 
 @contextlib.contextmanager

@@ -136,12 +136,12 @@ class Graph(ByFramework):
         bench = Bench(self._job(experiment.seed, resolved), absent, run)
         by_framework.note_threads(run, bench.job.cores)
         samples, had = run.artifact("tables/samples.csv"), CoresHad(bench.job.cores, pinned=True)
+        bench.keep = lambda: tables.write_csv(samples, bench)
         with had.during():
             bench.measure_forms("numpy", *self.frameworks)
-            tables.write_csv(samples, bench)  # what an interrupted run leaves
             for framework in self.frameworks:
                 bench.measure_ways(framework)
-                tables.write_csv(samples, bench)
+        tables.write_csv(samples, bench)
         if others := had.note():
             run.note(others)
         facts = {"cores": bench.job.cores, "cores_had": had.shares, "forms": bench.facts()}
