@@ -55,7 +55,8 @@ class CompiledStep:
         self.step, self.batch_size = copy.copy(step), batch_size
         self._plain, self._compiled = step.forward, torch.compile(step.forward, fullgraph=True, **OPTIONS)
         self.step.forward = self._forward  # type: ignore[method-assign]
-        self.step.update = torch.compile(step.update, **OPTIONS)  # type: ignore[method-assign]
+        self._compiled_update = torch.compile(step.update, **OPTIONS)
+        self.step.update = self._update  # type: ignore[method-assign]
         # Loss scaling decides on the host whether a step counts, and accumulation when one ends: no graph holds that.
         whole = step.scaler is None and step.training.accumulate == 1
         self.captures = next(step.net.parameters()).is_cuda and whole
@@ -65,7 +66,8 @@ class CompiledStep:
         self.norm = self.step.gathering.norm  # the captured one
         self.steps = 0
         self.graphs, self.limits = compiled_graphs(), reached_limit()
-        self._in_pieces = self._anew = False  # _anew: whether it was compiled again after its first time
+        self._in_pieces = False
+        self._anew: set[str] = set()  # what was compiled again after its first time
         self.notes: list[str] = []
         self.seconds = time.perf_counter() - started  # the compiler's import
 
@@ -100,7 +102,7 @@ class CompiledStep:
         try:
             found = self._compiled(*given, **named)
             if self.steps > 1 and compilations() > before:
-                self._note_anew()
+                self._note_anew("step", "training")
             return found
         except torch._dynamo.exc.TorchDynamoException as error:
             if self._in_pieces:
@@ -110,8 +112,15 @@ class CompiledStep:
             self._in_pieces, self._compiled = True, torch.compile(self._plain, **OPTIONS)
         except torch._dynamo.exc.FailOnRecompileLimitHit:
             self._compiled = self._plain
-            self._note_limit()
+            self._note_limit("training")
         return self._compiled(*given, **named)
+
+    def _update(self) -> None:
+        """The optimizer's part. Its second time it may find its state made, and is compiled once more for that."""
+        before = compilations()
+        self._compiled_update()
+        if self.steps > 2 and compilations() > before:
+            self._note_anew("optimizer's update", "optimizer's update")
 
     def _timed(self, step: Callable[..., Losses], x: torch.Tensor, y: torch.Tensor) -> Losses:
         """A step, whose time counts as compilation where torch compiled or captured something of it."""
@@ -132,22 +141,23 @@ class CompiledStep:
             raise RunError(f"backend.compile=true: {compiled_nothing(DYNAMO)}; use backend.compile=false")
         return found
 
-    def _note_anew(self) -> None:
+    def _note_anew(self, what: str, runs: str) -> None:
         if reached_limit() > self.limits:
-            self._note_limit()
-        elif not self._anew:
-            self._anew = True
-            self._note(f"the step is compiled more than once{self._uncaptured()}, since this has changed: {why_anew()}")
+            self._note_limit(runs)
+        elif what not in self._anew:
+            self._anew.add(what)
+            again = f"the {what} is compiled more than once{self._uncaptured()}"
+            self._note(f"{again}, since this has changed: {why_anew()}")
 
     def _uncaptured(self) -> str:
         """What changes from step to step, or what Python does between pieces, is not for a CUDA graph to keep."""
         captured, self.captures = self.captures, False
         return ", and not captured as a CUDA graph" if captured else ""
 
-    def _note_limit(self) -> None:
+    def _note_limit(self, runs: str) -> None:
         self.limits = reached_limit()
         self._note(
-            f"{self.steps:,} steps on, the training runs uncompiled: torch has compiled it as often as it does, at "
+            f"{self.steps:,} steps on, the {runs} runs uncompiled: torch has compiled it as often as it does, at "
             f"last since this had changed: {why_anew()}"
         )
 

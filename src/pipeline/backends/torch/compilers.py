@@ -38,11 +38,18 @@ def reached_limit() -> int:
 
 def why_anew() -> str:
     """The condition on which a function had been compiled, and that no longer held when it was compiled anew."""
-    every = [str(reason) for found in torch._dynamo.utils.guard_failures.values() for reason in found]
-    condition, _, place = every[-1].partition("#") if every else ("not known", "", "")
+    functions = list(torch._dynamo.utils.guard_failures.values())
+    # Each reason begins with the number of the compilation whose condition it is, as 0/3: the newest says most.
+    newest = max(map(str, functions[-1]), key=_compilation) if functions else "not known"
+    condition, _, place = newest.partition("#")
     at = re.search(r"([^/\s]+):(\d+) in (\w+)", place.partition("\n")[0])
     where = f", in {at[3]} ({at[1]}, line {at[2]})" if at else ""
     return cut(" ".join(condition.partition(": ")[2].split()) or condition, 200) + where
+
+
+def _compilation(reason: str) -> int:
+    found = re.match(r"\d+/(\d+):", reason)
+    return int(found[1]) if found else -1
 
 
 def compiled_nothing(variables: tuple[str, ...]) -> str:
