@@ -64,7 +64,7 @@ class CompiledStep:
             count_on_device(step.optimizer)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.norm = self.step.gathering.norm  # the captured one
-        self.steps = 0
+        self.steps = self.updates = 0
         self.graphs, self.limits = compiled_graphs(), reached_limit()
         self._in_pieces = False
         self._anew: set[str] = set()  # what was compiled again after its first time
@@ -118,8 +118,9 @@ class CompiledStep:
     def _update(self) -> None:
         """The optimizer's part. Its second time it may find its state made, and is compiled once more for that."""
         before = compilations()
+        self.updates += 1
         self._compiled_update()
-        if self.steps > 2 and compilations() > before:
+        if self.updates > 2 and compilations() > before:
             self._note_anew("optimizer's update", "optimizer's update")
 
     def _timed(self, step: Callable[..., Losses], x: torch.Tensor, y: torch.Tensor) -> Losses:
