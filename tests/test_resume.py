@@ -133,6 +133,22 @@ def test_a_killed_training_ends_as_one_that_nobody_killed(tmp_path: Path, backen
 
 
 @pytest.mark.wide
+@pytest.mark.timeout(900)
+def test_a_compiled_training_that_goes_on_does_not_take_its_compilers_import_off_its_time(tmp_path: Path) -> None:
+    """Batches that accumulate, of which an epoch's last is smaller and not compiled."""
+    words = (
+        *("dataset=digits", "model=linear", "backend.compile=true", "training.steps=100", "training.batch_size=30"),
+        *("training.accumulate=2", "training.validate_every=15", "training.checkpoint.every=5", "tracking=none"),
+        *("training.checkpoint.every_s=0", "loader.steps_per_execution=1"),
+    )
+    assert killed(tmp_path, words, 0.0) == -signal.SIGKILL
+    run = resumed(tmp_path)
+    assert read_json(run / "receipt.json")["resumed"][0]["step"] < 100
+    rates = [one.metrics["epoch/images_per_s"] for one in read_metrics(run) if "epoch/images_per_s" in one.metrics]
+    assert len(rates) == 7 and min(rates) > 0
+
+
+@pytest.mark.wide
 @pytest.mark.parametrize("backend", ["torch", "tensorflow", "jax"])
 def test_a_killed_language_model_ends_as_one_that_nobody_killed(tmp_path: Path, backend: str) -> None:
     check_ends_as_whole(tmp_path, (*LANGUAGE, f"backend={backend}", "tracking=none"))
