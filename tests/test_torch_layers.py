@@ -94,7 +94,12 @@ found["bilinear"] = operations(lambda x: bilinear(x, x[:, :5]), wide, enabled=Fa
 found["vector"] = operations(lambda x: x @ torch.ones(6, dtype=torch.float64), wide, enabled=False)[1]
 def recurrent(kind, dtype, narrow=False):
     layer, x = kind(6, 4, dtype=dtype), torch.randn(5, 3, 6, dtype=dtype, requires_grad=True)
-    return operations(lambda x: layer(x)[0].float(), x, dtype=torch.bfloat16, enabled=narrow)[1]
+    try:
+        return operations(lambda x: layer(x)[0].float(), x, dtype=torch.bfloat16, enabled=narrow)[1]
+    except RuntimeError as error:  # oneDNN has no LSTM of float32 weights in bfloat16 for AVX2
+        if "could not create a primitive" not in str(error):
+            raise
+        return None
 found["recurrent"] = [
     [recurrent(kind, torch.float32), recurrent(kind, torch.bfloat16), recurrent(kind, torch.float32, narrow=True)]
     for kind in (nn.LSTM, nn.GRU, nn.RNN)
@@ -325,7 +330,10 @@ def test_products_of_a_bilinear_layer_and_of_vectors_are_seen(found: dict[str, A
 def test_products_of_a_recurrent_layer_are_seen(found: dict[str, Any], layer: int) -> None:
     """In float32, in bfloat16, and in float32 under autocast. On a CPU an LSTM is one operation for each direction."""
     plain, narrow, cast = found["recurrent"][layer]
-    assert (set(plain), set(narrow), set(cast)) == ({"float32"}, {"bfloat16"}, {"bfloat16"})
+    assert set(plain) == {"float32"}
+    if None in (narrow, cast):
+        pytest.skip("oneDNN has no LSTM under autocast to bfloat16 for this processor")
+    assert (set(narrow), set(cast)) == ({"bfloat16"}, {"bfloat16"})
 
 
 def test_an_lstms_time_is_one_of_products(found: dict[str, Any]) -> None:
