@@ -67,6 +67,10 @@ def test_the_cores_stated_are_those_of_the_sms(name: str) -> None:
     assert CORES[name] == (gpu.cuda_cores, gpu.tensor_cores)
 
 
+def test_each_row_has_a_source() -> None:
+    assert all(gpu.source for gpu in KNOWN)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_no_rate_is_stated_that_the_units_do_not_have(name: str) -> None:
     gpu = BY_NAME[name]

@@ -225,6 +225,7 @@ def test_the_reader_knows_gpu_libraries_and_typed_operands() -> None:
 @pytest.mark.parametrize("backend", ["jax", pytest.param("tensorflow", marks=pytest.mark.wide)])
 @pytest.mark.parametrize("name", ["dot", "convolution"])
 def test_a_program_says_whether_it_allows_tf32(monkeypatch: pytest.MonkeyPatch, backend: str, name: str) -> None:
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
     programs = outcomes(in_backend.programs)[backend].of_tf32
     for tf32 in (False, True):
         assert by_program(programs[name, tf32], "it") == (tf32, "the precision of the products in it")
