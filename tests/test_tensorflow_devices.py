@@ -37,7 +37,7 @@ engine_tensorflow._configure_devices(experiment, SimpleNamespace(place=Place("gp
 DEEPXDE = """
 from pipeline.machine.precision import FORMATS
 from pipeline.pinn.solvers import deepxde_start
-with deepxde_start._tensorflow(SimpleNamespace(threads=None), FORMATS["fp32"], Place("gpu", 1), 0.0):
+with deepxde_start._tensorflow(SimpleNamespace(name="tensorflow", threads=None), FORMATS["fp32"], Place("gpu", 1), 0.0):
     pass
 """
 SHOW = "print(process._compute_gpu_options(), os.environ['TF_FORCE_GPU_ALLOW_GROWTH'])"
