@@ -59,7 +59,7 @@ def nearest(group: str, node: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]
 
 
 def target_of_stage(name: str) -> object:
-    """The `_target_` of a stage; None where there is no such choice."""
+    """The `_target_` of a stage; None where no file has the name."""
     return _choices(conf_path() / "stage").get(name, {}).get("_target_")
 
 
