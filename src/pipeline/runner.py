@@ -162,30 +162,22 @@ def record(
     `checkpoint`: of a run that goes on. `keys`: those that the user set, of which some may have no effect.
     """
     from pipeline.cli.terminal import messages
-    from pipeline.experiment.effects import of_settings
     from pipeline.runs.checkpoint import remove as remove_checkpoints
-    from pipeline.runs.code.code_hash import modules
     from pipeline.runs.dynamic_imports import DynamicImports
     from pipeline.runs.run import Run
     from pipeline.tracking.tracker import start
 
     journal = _journal(experiment, checkpoint)
     run = Run(journal, messages(), checkpoint, experiment.training.checkpoint)
-    run.imported = beside = DynamicImports(
-        experiment, checkpoint.progress.get("imported_beside", {}) if checkpoint else {}
-    )
+    imported = checkpoint.progress.get("imported_beside", {}) if checkpoint else {}
+    run.imported = beside = DynamicImports(experiment, imported)
     if began is not None:
         began(run.folder)
     try:
         tracker = start(experiment.tracking, journal, member.grid if member else None)
         if member:
             member.began(run)
-        for note in run.notes:  # from before it was killed
-            run.say(note)
-        announce(experiment, resolved, run)
-        journal.write_code(modules(experiment))
-        for note in of_settings(experiment, keys):
-            run.note(note)
+        introduce(experiment, resolved, run, keys)
         try:
             result = experiment.stage.run(experiment, resolved, run)
         finally:
@@ -219,6 +211,19 @@ def _journal(experiment: Experiment, checkpoint: Checkpoint | None) -> Journal:
         size, exact = checkpoint.progress["journal_bytes"], not checkpoint.differences
         return Journal.reopen(checkpoint.folder.parent.parent, size, exact=exact)
     return Journal.begin(Path(experiment.settings.output_dir), experiment.name, experiment.config)
+
+
+def introduce(experiment: Experiment, resolved: Resolved, run: Run, keys: Sequence[str]) -> None:
+    """Say and note what is known before the stage runs: notes of before a kill, what runs, what has no effect."""
+    from pipeline.experiment.effects import of_settings
+    from pipeline.runs.code.code_hash import modules
+
+    for note in run.notes:
+        run.say(note)
+    announce(experiment, resolved, run)
+    run.journal.write_code(modules(experiment))
+    for note in of_settings(experiment, keys):
+        run.note(note)
 
 
 def keep_imported(run: Run, beside: DynamicImports) -> None:
