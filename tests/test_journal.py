@@ -181,6 +181,18 @@ def test_output_folder_by_a_roundabout_way(tmp_path: Path, monkeypatch: pytest.M
         assert again.artifact_path("model/weights.npz") == path
 
 
+def test_a_run_whose_records_cannot_be_cut_stays_killed(tmp_path: Path) -> None:
+    """It was RUNNING, by a process that had been refused."""
+    journal = Journal.begin(tmp_path, "mine", {})
+    journal.finish("KILLED")
+    (journal.folder / "metrics.jsonl").unlink(missing_ok=True)
+    (journal.folder / "metrics.jsonl").mkdir()
+    with pytest.raises(UserError, match="cannot write"):
+        Journal.reopen(journal.folder, 0, exact=False)
+    status = read_status(journal.folder)
+    assert status is not None and status.state == "KILLED"
+
+
 @pytest.mark.parametrize(("place", "said"), [("file/runs", "Not a directory"), ("file", "it is a file, not a folder")])
 def test_output_folder_that_cannot_be(tmp_path: Path, place: str, said: str) -> None:
     (tmp_path / "file").write_text("in the way")

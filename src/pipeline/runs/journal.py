@@ -89,11 +89,11 @@ class Journal:
                 status = read_status(folder)
                 if status is None or status.state in ("RUNNING", "FINISHED"):
                     raise UserError(f"resume={folder.name}: it is {status.state if status else 'damaged'}")
+                if not exact:  # first: where it fails, the run is KILLED as before
+                    os.truncate(folder / "metrics.jsonl", size)
                 again = replace(_first_status(folder.name, status.name), started=status.started)
                 write_json(folder / "status.json", asdict(again))
             journal = cls(folder, again)
-            if not exact:
-                os.truncate(folder / "metrics.jsonl", size)
         except filelock.Timeout as error:
             raise UserError(f"resume={folder.name}: another process holds its status.lock") from error
         except OSError as error:
