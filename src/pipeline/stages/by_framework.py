@@ -63,7 +63,7 @@ def check_cores(cores: int | None) -> None:
 
 def note_threads(run: Run, cores: int) -> None:
     """Note the variables that ask for another number of threads than the processes have in which a stage measures."""
-    others = [f"{name}={os.environ[name]}" for name in THREADS if os.environ.get(name, str(cores)) != str(cores)]
+    others = [f"{name}={value}" for name in THREADS if (value := os.environ.get(name)) and value != str(cores)]
     if others:
         threads = f"{cores} thread{'s' * (cores > 1)}, one for each core"
         run.note(f"{', '.join(others)}: not followed: what is measured runs in processes of {threads}")
