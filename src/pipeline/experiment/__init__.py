@@ -269,7 +269,7 @@ def load(config: Config) -> Experiment:
 def _as_float(value: object, built: object) -> object:
     """A plain value with floats where the spec that is built of it has them: 1 and 1.0 are one setting, of one hash."""
     if type(value) is int and type(built) is float:
-        return built
+        return float(value)
     if isinstance(value, Mapping):
         inside = built if isinstance(built, Mapping) else getattr(built, "__dict__", {})
         return {name: _as_float(item, inside.get(name)) for name, item in value.items()}

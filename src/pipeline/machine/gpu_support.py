@@ -177,9 +177,8 @@ def jax() -> Build | str:
     jaxlib = installed_version("jaxlib")
     if jaxlib is None:
         return "jaxlib is not installed"
-    found = {
-        major: installed_version(f"jax-cuda{major}-plugin") for major in (13, 12)
-    }  # in the order in which JAX takes them
+    # In the order in which JAX takes them.
+    found = {major: installed_version(f"jax-cuda{major}-plugin") for major in (13, 12)}
     versions = {major: version for major, version in found.items() if version}
     for major, version in versions.items():
         if _release(version) != _release(jaxlib):
