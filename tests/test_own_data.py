@@ -484,6 +484,15 @@ def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     assert (sizes(data), data.task.card()["classes"]) == ((6, 0, 2), ["bus", "train"])
 
 
+def saved_run(folder: Path, trained: Data, **kept: Any) -> Path:
+    """The run of a model without weights: its card, and a receipt of these data that holds `kept` as well."""
+    run = folder / "run"
+    (run / "artifacts" / "model").mkdir(parents=True)
+    (run / "artifacts" / "model" / "card.json").write_text(json.dumps(trained.task.card()))
+    write_json(run / "receipt.json", {"weights_sha256": digest({}), "data_sha256": trained.sha256, **kept})
+    return run
+
+
 def test_another_test_of_the_same_data_is_refused(tmp_path: Path) -> None:
     """With x_val renamed to x_test the hash is the same: stage=evaluate measured what the training had chosen by."""
     x, y = digits()
@@ -492,11 +501,7 @@ def test_another_test_of_the_same_data_is_refused(tmp_path: Path) -> None:
         np.savez(tmp_path / f"{name}.npz", x_train=x[:200], y_train=y[:200], **held_back)
     trained, renamed = (Npz(file=str(tmp_path / f"{name}.npz")).load(tmp_path, 0) for name in ("val", "test"))
     assert trained.sha256 == renamed.sha256
-    run = tmp_path / "run"
-    (run / "artifacts" / "model").mkdir(parents=True)
-    (run / "artifacts" / "model" / "card.json").write_text(json.dumps(trained.task.card()))
-    kept = {"weights_sha256": digest({}), "data_sha256": trained.sha256, "held_out": held_out(trained)}
-    write_json(run / "receipt.json", kept)
+    run = saved_run(tmp_path, trained, held_out=held_out(trained))
     assert check_saved(run, {}, trained) == ()
     with pytest.raises(UserError) as caught:
         check_saved(run, {}, renamed)
@@ -513,12 +518,7 @@ def test_classes_of_other_names_are_not_those_that_were_trained(tmp_path: Path) 
     np.savez(tmp_path / "b.npz", x=x, y=np.array(["ant", "dog"])[y % 2])
     trained, renamed = (Npz(file=str(tmp_path / f"{name}.npz")).load(tmp_path, 0) for name in "ab")
     assert trained.sha256 == renamed.sha256
-    run = tmp_path / "run"
-    (run / "artifacts" / "model").mkdir(parents=True)
-    card = run / "artifacts" / "model" / "card.json"
-    card.write_text(json.dumps(trained.task.card()))
-    kept = {"weights": digest({}), "data": trained.sha256, "card": card_sha256(trained.task.card())}
-    write_json(run / "receipt.json", {f"{part}_sha256": sha256 for part, sha256 in kept.items()})
+    run = saved_run(tmp_path, trained, card_sha256=card_sha256(trained.task.card()))
     assert check_saved(run, {}, trained) == ()
     with pytest.raises(UserError) as caught:
         check_saved(run, {}, renamed)
@@ -526,7 +526,7 @@ def test_classes_of_other_names_are_not_those_that_were_trained(tmp_path: Path) 
         "run=run: the data's classes are now ['ant', 'dog'], and were ['cat', 'dog'] when it was trained; give them "
         "back their names"
     )
-    card.write_text(json.dumps(renamed.task.card()))
+    (run / "artifacts" / "model" / "card.json").write_text(json.dumps(renamed.task.card()))
     with pytest.raises(UserError, match=r"card\.json now differs from what it saved"):
         check_saved(run, {}, trained)
 
