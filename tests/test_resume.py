@@ -196,13 +196,13 @@ def check_ends_as_whole(tmp_path: Path, words: tuple[str, ...]) -> None:
         assert not (run / "checkpoints").exists()
 
 
-# The real command, which writes every checkpoint that is due, and gets a signal before its last validation.
-IN_THE_LAST_VALIDATION = """
+# The real command, which writes every checkpoint that is due, and gets a signal before its validation of one step.
+IN_A_VALIDATION = """
 import os, sys
 from pipeline.backends.shared.keeper import Keeper
 from pipeline.backends.shared.progress import Watch
 
-after_block, pause, number = Keeper.after_block, Watch.pause, int(sys.argv.pop())
+after_block, pause, number, step = Keeper.after_block, Watch.pause, int(sys.argv.pop()), int(sys.argv.pop())
 def waited(self, **words):
     self.keeping.writer.wait()
     after_block(self, **words)
@@ -210,7 +210,7 @@ def waited(self, **words):
 Keeper.after_block = waited
 def paused(self):
     pause(self)
-    if self.step == self.plan.steps:
+    if self.step == step:
         os.kill(os.getpid(), number)
 Watch.pause = paused
 
@@ -229,7 +229,7 @@ def test_an_end_before_the_last_validation_loses_no_step(tmp_path: Path, backend
         *("training.validate_every=15", "training.checkpoint.every=5", f"backend={backend}", "tracking=none"),
         "precision=mixed_fp16",
     )
-    command = [sys.executable, "-c", IN_THE_LAST_VALIDATION, *words, str(int(number))]
+    command = [sys.executable, "-c", IN_A_VALIDATION, *words, "40", str(int(number))]
     ended = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     (run,) = runs(tmp_path)
     said = f"resume={run.name} goes on from there" in ended.stderr
@@ -247,6 +247,21 @@ def test_an_end_before_the_last_validation_loses_no_step(tmp_path: Path, backend
     shutil.rmtree(tmp_path / "runs")
     assert pipeline(tmp_path, *words).returncode == 0
     assert again == outcome(tmp_path)
+
+
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+def test_a_stop_in_a_validation_loses_no_step(tmp_path: Path, backend: str) -> None:
+    """Lightning ends a fit itself on SIGTERM, between two batches of a validation."""
+    words = (
+        *("dataset=digits", "model=linear", "training.steps=40", "training.validate_every=10", f"backend={backend}"),
+        *("training.evaluation_batch_size=8", "tracking=none"),
+    )
+    command = [sys.executable, "-c", IN_A_VALIDATION, *words, "20", str(int(signal.SIGTERM))]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert ended.returncode == 143, ended.stderr
+    (run,) = runs(tmp_path)
+    assert f"stopped at step 20; resume={run.name} goes on from there" in ended.stderr
+    assert newest_step(run) == 20
 
 
 @pytest.mark.wide

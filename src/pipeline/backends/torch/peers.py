@@ -118,20 +118,18 @@ def data_parallel(group: Group, resolved: Resolved) -> DDPStrategy:
 
 
 class Terminating:
-    """Keeps the handler of SIGTERM from Lightning, whose own waits, in a group, for processes that do not answer.
+    """Keeps the handler of SIGTERM from Lightning, whose own ends a fit between two batches of a validation, before its
+    state is written, and in a group waits for processes that do not answer.
 
     Lightning sets it when a fit begins. Until it is put back the signal waits.
     """
 
-    def __init__(self, *, several: bool) -> None:
-        self.several, self.handler = several, signal.getsignal(signal.SIGTERM)
+    def __init__(self) -> None:
+        self.handler = signal.getsignal(signal.SIGTERM)
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
         """Round a fit."""
-        if not self.several:
-            yield
-            return
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         try:
             yield
@@ -140,9 +138,8 @@ class Terminating:
 
     def put_back(self) -> None:
         """When Lightning has set its own."""
-        if self.several:
-            signal.signal(signal.SIGTERM, self.handler)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+        signal.signal(signal.SIGTERM, self.handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 
 
 def accounts(group: Group, experiment: Experiment, resolved: Resolved, seen: Observation) -> dict[str, object] | None:

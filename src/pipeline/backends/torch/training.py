@@ -63,7 +63,7 @@ class Training(pl.LightningModule):
         self.net = net
         self.experiment, self.data, self.lowering, self.watch = experiment, data, lowering, watch
         self.home, self.group = lowering.device, group
-        self.terminating = Terminating(several=group.count > 1)
+        self.terminating = Terminating()
         if group.count > 1:
             watch.agreed = partial(group.any_of, device=self.home)
         self.observation = Observation(how="torch dispatch, first training step")
