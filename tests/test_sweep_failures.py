@@ -18,6 +18,7 @@ from in_backend import experiment, on_cpu
 from rich.console import Console
 from test_sweep import QUIET, grids, table, trained
 
+from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.records import read_config, read_metrics
 from pipeline.sweep.plan import Cell, Decision
 from pipeline.sweep.schedule import Listed
@@ -205,6 +206,27 @@ def test_a_sweep_that_is_stopped_leaves_no_process_and_goes_on_later(number: sig
     assert len(killed) == (0 if number == signal.SIGINT else 1)  # SIGINT leaves a checkpoint: that run went on
     finished = [read_config(run)["seed"] for run in trained(tmp_path) if status(run).state == "FINISHED"]
     assert sorted(finished) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGUSR1, marks=pytest.mark.wide)])
+@pytest.mark.wide
+def test_a_signal_to_every_process_at_once_loses_no_step(number: signal.Signals, tmp_path: Path) -> None:
+    """Slurm signals all processes of a step, systemd all of a service. The worker's death killed its cell, and so did
+    the grid's own signal, which was the cell's second one."""
+    words = ("-m", "seed=0,1", "model=linear", "dataset=digits", "training.epochs=2000", "tracking=none")
+    process = begin(tmp_path, *words)
+    wait_until(lambda: trained(tmp_path) and metrics_of(trained(tmp_path)[0]), process)
+    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    for each in family:
+        each.send_signal(number)
+    _, err = process.communicate(timeout=100)
+    assert process.returncode == 128 + number, err
+    assert "Traceback" not in err
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not alive
+    (run,) = trained(tmp_path)
+    assert (status(run).state, status(run).error) == ("KILLED", f"stopped by {number.name}")
+    assert newest_step(run)
 
 
 def begin(folder: Path, *arguments: str, **changes: str) -> subprocess.Popen[str]:

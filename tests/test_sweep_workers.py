@@ -386,7 +386,7 @@ def test_a_driver_that_is_loaded_has_not_started(tmp_path: Path) -> None:
 def test_a_cell_sees_the_gpu_that_it_has_to_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """On a driver's recorded answers: the worker has asked for all GPUs, and let go of the driver, before it forks."""
     monkeypatch.setitem(sys.modules, "pynvml", DRIVER)
-    monkeypatch.setattr(worker, "stop_on_signals", lambda: None)
+    monkeypatch.setattr(worker, "stop_on_signals", lambda **_: None)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     device.gpus.cache_clear()
     try:

@@ -63,11 +63,14 @@ def _output_refused() -> bool:
     return False
 
 
-def stop_on_signals() -> None:
-    """Ctrl-C, SIGTERM and SIGHUP (the terminal is gone) unwind the run by an exception; a second one ends it at once.
+def stop_on_signals(*, second: signal.Handlers = signal.SIG_DFL) -> None:
+    """Ctrl-C, SIGTERM and SIGHUP (the terminal is gone) unwind the run by an exception; a second one ends it at once,
+    unless `second` is SIG_IGN.
 
     A SIGHUP that is ignored stays so: that is what `nohup` is for.
     """
+    global _second
+    _second = second
     for number in SIGNALS:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _stop)
@@ -111,6 +114,7 @@ def stop_held_back() -> Iterator[None]:
 
 
 _asked: Stopped | None = None
+_second: signal.Handlers = signal.SIG_DFL
 _held = 0  # blocks under way that hold a stop back
 _late = False  # whether one is held back now
 
@@ -119,7 +123,7 @@ def _stop(number: int, _: FrameType | None) -> None:
     global _asked, _late
     for each in SIGNALS:
         if signal.getsignal(each) is _stop:
-            signal.signal(each, signal.SIG_DFL)
+            signal.signal(each, _second)
     _asked = Stopped(signal.Signals(number).name, 128 + number)
     if _held:
         _late = True

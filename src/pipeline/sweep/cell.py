@@ -201,7 +201,7 @@ def violent(status: int) -> str | None:
 
 def main(arguments: list[str]) -> int:
     """The command: a job file, and the process that this one ends with."""
-    stop_on_signals()
+    stop_on_signals(second=signal.SIG_IGN)  # a cluster signals all processes of a job, and its sweep the cell too
     end_with(int(arguments[1]) if arguments[1:] else os.getppid(), signal.SIGTERM)
     return run_job(Path(arguments[0]))
 

@@ -22,13 +22,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pipeline.cli.exits import status_of, stop_on_signals
+from pipeline.cli.exits import SIGNALS, status_of, stop_on_signals
 from pipeline.machine.device import count_by_bus, gpus, shut_down_nvml
 from pipeline.sweep.cell import end_with
 
 
 def main() -> int:
     """Serve until standard input ends."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # one to all processes at once is for the sweep and the cells
     incoming, channel, woken = Lines(sys.stdin.fileno()), Channel(), _wake_on_children()
     end_with(int(sys.argv[1]), signal.SIGKILL)  # an import may take a minute, in which nobody reads standard input
     warm_up(incoming.wait())
@@ -117,7 +118,8 @@ def become_cell(command: dict[str, Any]) -> None:
         os.setpgid(0, 0)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    stop_on_signals()
+    stop_on_signals(second=signal.SIG_IGN)  # the sweep asks each cell too, and kills what does not end
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     os.environ.update(command["environment"])
     log = os.open(command["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     nothing = os.open(os.devnull, os.O_RDONLY)
