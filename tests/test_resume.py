@@ -14,7 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import TORCH_THEN_WIDE, begun, environment, pipeline, refused, runs, with_small_disk, write_files
+from command import (
+    TORCH_THEN_WIDE,
+    begun,
+    environment,
+    pipeline,
+    refused,
+    runs,
+    status,
+    with_small_disk,
+    write_files,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -262,6 +272,33 @@ def test_a_stop_in_a_validation_loses_no_step(tmp_path: Path, backend: str) -> N
     (run,) = runs(tmp_path)
     assert f"stopped at step 20; resume={run.name} goes on from there" in ended.stderr
     assert newest_step(run) == 20
+
+
+# The real command, which gets a signal when its result is written, before its status is.
+AT_THE_END = """
+import os, signal, sys
+from pipeline.runs.journal import Journal
+
+close = Journal._close_metrics
+def stopped(self):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return close(self)
+Journal._close_metrics = stopped
+
+from pipeline.__main__ import main
+sys.exit(main())
+"""
+
+
+def test_a_stop_while_a_run_finishes_leaves_it_finished(tmp_path: Path) -> None:
+    """It said RUNNING, and was then one that `ended without a word`."""
+    words = ("dataset=digits", "model=linear", "training.steps=40", "training.checkpoint.every=5", "tracking=none")
+    command = [sys.executable, "-c", AT_THE_END, *words]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (143, "stopped by SIGTERM"), ended.stderr
+    (run,) = runs(tmp_path)
+    assert status(run).state == "FINISHED"
+    assert not (run / "checkpoints").exists()
 
 
 @pytest.mark.wide

@@ -51,7 +51,10 @@ def session(folder: Path) -> Path:
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 @pytest.mark.wide
 def test_hyperband_prunes_in_every_backend_and_the_study_goes_on(backend: str, tmp_path: Path) -> None:
-    words = (*OPTUNA, f"backend={backend}", *SPACE, "training.epochs=9", "hydra.sweeper.pruner=hyperband")
+    words = (
+        *(*OPTUNA, f"backend={backend}", *SPACE, "training.epochs=9", "training.checkpoint.every=1"),
+        "hydra.sweeper.pruner=hyperband",
+    )
     result = pipeline(tmp_path, *words, "hydra.sweeper.trials=6")
     assert result.returncode == 0, result.stderr
     trials = study(tmp_path)
@@ -63,6 +66,7 @@ def test_hyperband_prunes_in_every_backend_and_the_study_goes_on(backend: str, t
         epochs = [record for record in read_metrics(run) if "epoch/number" in record.metrics]
         assert 1 <= len(epochs) < 9
         assert (status(run).error or "").startswith(f"pruned after epoch {len(epochs)}: validation/accuracy ")
+        assert not (run / "checkpoints").exists()
     result = pipeline(tmp_path, *words, "hydra.sweeper.trials=8")
     assert result.returncode == 0, result.stderr
     assert "8 trials, 6 of them done before" in result.stderr

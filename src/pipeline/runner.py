@@ -162,7 +162,6 @@ def record(
     `checkpoint`: of a run that goes on. `keys`: those that the user set, of which some may have no effect.
     """
     from pipeline.cli.terminal import messages
-    from pipeline.runs.checkpoint import remove as remove_checkpoints
     from pipeline.runs.dynamic_imports import DynamicImports
     from pipeline.runs.run import Run
     from pipeline.tracking.tracker import start
@@ -199,8 +198,6 @@ def record(
             raise
         raise message from error
     journal.finish("FAILED" if result.failed else "FINISHED", result.failed)
-    if not result.failed:
-        remove_checkpoints(journal.folder)
     return report(experiment, run, result, tracker)
 
 

@@ -23,9 +23,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline.cli.exits import stop_held_back
 from pipeline.errors import UserError
 from pipeline.machine.regular_file import read_regular
 from pipeline.passwords import without_password, without_passwords
+from pipeline.runs.checkpoint import remove as remove_checkpoints
 from pipeline.runs.json_files import cannot_write, overwrite, plain, write_all, write_json
 from pipeline.runs.process import machine, pid_namespace, process_started
 from pipeline.runs.records import State, Status, parse, read_status
@@ -34,6 +36,7 @@ from pipeline.runs.slurm import this_job
 from pipeline.spec import Config
 
 FLUSH_SECONDS = 0.5
+OVER = ("FINISHED", "PRUNED")  # what nobody goes on with
 ERROR_LENGTH = 2000  # keeps status.json within one disk block, so that a full disk can still take the last word
 
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
@@ -177,15 +180,17 @@ class Journal:
             path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
+    @stop_held_back()
     def finish(self, state: State, error: BaseException | str | None = None) -> None:
-        """Flush, sync to disk, and write how the run ended. The first call counts.
+        """Flush, sync to disk, and write how the run ended. The first call counts. A run that is over needs no
+        checkpoints.
 
         A run that otherwise succeeded learns by a UserError that its records could not be kept. Where the run already
         failed, a second failure is only printed, so that it does not hide the first.
         """
         if self._file is None:
             return
-        if state in ("FINISHED", "PRUNED"):  # it ended before records of before, and they are not part of it
+        if state in OVER:  # it ended before records of before, and they are not part of it
             self._size, self._known = self.size, []
         trouble = self._close_metrics()
         if trouble is not None and state == "FINISHED":
@@ -194,6 +199,8 @@ class Journal:
         self.status = replace(self.status, state=state, ended=time.time(), error=text)
         trouble = self._write_last_status() or trouble
         if trouble is None:
+            if state in OVER:
+                remove_checkpoints(self.folder)
             return
         if error is None or error is trouble:
             raise trouble
