@@ -383,6 +383,16 @@ def test_a_driver_that_is_loaded_has_not_started(tmp_path: Path) -> None:
     assert done.stdout.split() == ["None", "None", "CUDA"]
 
 
+@pytest.mark.wide
+def test_a_cell_leaves_no_temporary_file(tmp_path: Path) -> None:
+    """The sixteen that TensorFlow writes are removed at a process's end; a search had left as many for each trial."""
+    (tmp_path / "tmp").mkdir()
+    words = ("-m", "backend=tensorflow", "dataset=digits", "model=linear", "training.steps=5", "seed=0,1")
+    result = pipeline(tmp_path, *words, TMPDIR=str(tmp_path / "tmp"))
+    assert result.returncode == 0, result.stderr
+    assert not list((tmp_path / "tmp").glob("*.py"))
+
+
 def test_a_cell_sees_the_gpu_that_it_has_to_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """On a driver's recorded answers: the worker has asked for all GPUs, and let go of the driver, before it forks."""
     monkeypatch.setitem(sys.modules, "pynvml", DRIVER)

@@ -9,6 +9,7 @@ it, however it ends.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
@@ -97,6 +98,7 @@ def fork(command: dict[str, Any], channel: Channel) -> int:
             os.setpgid(pid, pid)
         return pid
     status = 1
+    atexit._clear()  # the worker's own cleaning up
     try:
         end_with(worker, signal.SIGKILL)
         channel.close()
@@ -107,9 +109,10 @@ def fork(command: dict[str, Any], channel: Channel) -> int:
     except Exception:  # Python would print it after this process has ended
         traceback.print_exc()
     finally:
+        atexit._run_exitfuncs()  # the cell's: TensorFlow writes the code that it generates to files in TMPDIR
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(status)  # without the worker's own cleaning up
+        os._exit(status)
 
 
 def become_cell(command: dict[str, Any]) -> None:
