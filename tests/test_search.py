@@ -103,6 +103,31 @@ def test_several_objectives(tmp_path: Path) -> None:
 
 
 @pytest.mark.wide
+def test_a_trial_that_ended_when_its_search_was_gone_is_not_lost(tmp_path: Path) -> None:
+    """It was killed when a run had finished and its study did not know; a cluster's jobs outlive their search, too. The
+    next command trained at another point, and the run's value was in no ranking."""
+    words = (*OPTUNA, SPACE[0], "training.epochs=1", "hydra.sweeper.trials=2")
+    first = pipeline(tmp_path, *words)
+    assert first.returncode == 0, first.stderr
+    journal = tmp_path / "runs" / "search.optuna"
+    lines = journal.read_text().splitlines(keepends=True)
+    ends = {"trial_id": 1, "state": 1}.items()
+    journal.write_text("".join(lines[: next(at for at, line in enumerate(lines) if ends <= json.loads(line).items())]))
+    assert [trial.state.name for trial in study(tmp_path)] == ["COMPLETE", "RUNNING"]
+    again = pipeline(tmp_path, *words)
+    assert again.returncode == 0, again.stderr
+    runs = [run for run in trained(tmp_path) if (run / "receipt.json").exists()]
+    assert len(runs) == 2
+    trials = study(tmp_path)
+    assert [trial.state.name for trial in trials] == ["COMPLETE", "FAIL", "COMPLETE"]
+    assert trials[2].params == trials[1].params
+    assert opened(tmp_path).user_attrs["run 2"] == runs[1].name
+    third = pipeline(tmp_path, *words)
+    assert "study search: 2 trials, 2 of them done before" in third.stderr
+    assert len(study(tmp_path)) == 3
+
+
+@pytest.mark.wide
 def test_a_point_that_has_run_is_not_run_again(tmp_path: Path) -> None:
     words = (
         *OPTUNA,

@@ -238,8 +238,9 @@ def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: 
         say(console, note)
     with lock:
         study = open_study(study_file(folder, name), name, search, epochs, space)
-        ask_killed_again(study, cells, space, killed_experiments(folder))
         retry = "all" if first.sweep.retry == "all" else "failed"
+        finished_since = history.finished() if retry != "all" else set[str]()
+        ask_again(study, cells, space, killed_experiments(folder) | finished_since)
         file = study_file(folder, name)
         trials = Trials(study, file, search, cells, space, history, retry)
         return _go_on(trials, first, texts, executor, console)
@@ -264,18 +265,20 @@ def check_comparable(space: Space, search: Search) -> None:
             )
 
 
-def ask_killed_again(study: Study, cells: Cells, space: Space, killed: set[str]) -> None:
-    """Put the trials whose runs were killed and can go on before all others. `killed`: the hashes of their configs."""
+def ask_again(study: Study, cells: Cells, space: Space, begun: set[str]) -> None:
+    """Put the trials before all others that have failed and whose runs can go on, or have finished since: their session
+    was killed. `begun`: the hashes of the configs of such runs.
+    """
     from optuna.trial import TrialState
 
-    waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))  # put there by a session that was killed
-    known = [trial.system_attrs.get("fixed_params", {}) for trial in waiting]
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.FAIL,)) if killed else ():
+    states = (TrialState.WAITING, TrialState.COMPLETE, TrialState.PRUNED)  # the first: put there by a killed session
+    known = [one.system_attrs.get("fixed_params", {}) | one.params for one in study.get_trials(False, states)]
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.FAIL,)) if begun else ():
         if trial.params.keys() != space.keys() or trial.params in known:
             continue
         with contextlib.suppress(UserError):  # a point that the space no longer has
             cell, _ = cells.at(trial.params, trial.number)
-            if cell.experiment is not None and cell.experiment.config_sha256() in killed:
+            if cell.experiment is not None and cell.experiment.config_sha256() in begun:
                 study.enqueue_trial(trial.params)
                 known.append(trial.params)
 
