@@ -254,6 +254,12 @@ from pipeline import __main__ as command
 def stopped():
     os.kill(os.getpid(), signal.SIGHUP)
 
+def stopped_twice_at_once():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.kill(os.getpid(), number)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGTERM])
+
 def stopped_in_a_finalizer():
     class Dying:
         def __del__(self):
@@ -288,6 +294,7 @@ command.main()
     ("how", "exit_status", "last"),
     [
         ("stopped", 129, "stopped by SIGHUP"),
+        ("stopped_twice_at_once", 130, "stopped by SIGINT"),
         ("stopped_in_a_finalizer", 143, "stopped by SIGTERM"),
         ("stopped_and_undone_badly", 143, "stopped by SIGTERM"),
         ("another_pipe", 1, "BrokenPipeError: [Errno 32] Broken pipe"),

@@ -132,6 +132,10 @@ def _stop(number: int, _: FrameType | None) -> None:
 
 
 def _unraisable(what: sys.UnraisableHookArgs) -> None:
-    """A stop that was raised where Python ignores it is not the user's to see: `raise_if_stopped` raises it again."""
-    if not isinstance(what.exc_value, Stopped):
+    """A stop that was raised where Python ignores it is not the user's to see: `raise_if_stopped` raises it again.
+
+    Nor is a second signal that came together with the first one, whose handler `_stop` has just replaced.
+    """
+    together = isinstance(what.exc_value, OSError) and "ignored due to race condition" in str(what.exc_value)
+    if not (together or isinstance(what.exc_value, Stopped)):
         sys.__unraisablehook__(what)
