@@ -245,6 +245,52 @@ def more_parity(bench: Bench) -> Parity:
     return found
 
 
+NARROW: dict[str, Choice] = {"muon": ("muon", {"learning_rate": 0.02, "weight_decay": 0.1})}
+
+
+def narrow(bench: Bench) -> dict[tuple[str, str], np.ndarray]:
+    """By optimizer and dtype, a matrix after 40 updates by gradients that are given."""
+    start, gradients = narrow_start()
+    moves = _torch_matrix if bench.backend == "torch" else _keras_matrix
+    precisions = {"float64": "fp64", "bfloat16": "bf16"}
+    found = {}
+    for name, choice in NARROW.items():
+        for dtype, precision in precisions.items():
+            wanted = bench.experiment(optimizer=choice, precision=precision)
+            with wanted.backend.load().runtime_settings(wanted, on_cpu(wanted)):
+                found[name, dtype] = moves(wanted.optimizer, start, gradients, dtype)
+    return found
+
+
+def narrow_start() -> tuple[np.ndarray, np.ndarray]:
+    """The matrix at first, and its gradients."""
+    generator = np.random.default_rng(6)
+    return generator.normal(0, 0.1, (64, 48)), generator.normal(size=(40, 64, 48))
+
+
+def _torch_matrix(spec: Any, start: np.ndarray, gradients: np.ndarray, dtype: str) -> np.ndarray:
+    import torch
+
+    matrix = torch.nn.Parameter(torch.tensor(start, dtype=getattr(torch, dtype)))
+    group = {"params": [matrix], "kind": "matrix", "compute": dtype, "inputs_first": True}
+    optimizer = spec.torch([group if spec.several else matrix])
+    for gradient in gradients:
+        matrix.grad = torch.tensor(gradient, dtype=matrix.dtype)
+        optimizer.step()
+    return matrix.detach().double().numpy()
+
+
+def _keras_matrix(spec: Any, start: np.ndarray, gradients: np.ndarray, dtype: str) -> np.ndarray:
+    import keras
+
+    matrix, optimizer = keras.Variable(start, dtype=dtype), spec.keras()
+    optimizer.kinds = ["matrix"]
+    optimizer.build([matrix])
+    for gradient in gradients:
+        optimizer.apply([keras.ops.convert_to_tensor(gradient, dtype)], [matrix])
+    return np.asarray(keras.ops.convert_to_numpy(matrix)).astype(np.float64)
+
+
 def _all_logits(bench: Bench, size: tuple[int, int, int]) -> dict[tuple[str, int, str], Logits]:
     return {
         (name, size[0], precision): _logits(bench, model, size, precision)
@@ -910,6 +956,7 @@ TASKS: dict[str, Callable[[Bench], Any]] = {
     for task in (
         parity,
         more_parity,
+        narrow,
         precision,
         canary_on_gpu,
         loss_scale,

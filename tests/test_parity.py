@@ -55,6 +55,14 @@ def test_every_step_of_every_optimizer_is_the_same(more: Both, name: str, other:
     check_steps(more, f"mlp {name}", "fp64", other)
 
 
+@pytest.mark.parametrize("backend", EACH)
+def test_a_matrix_in_bfloat16_decays_by_as_much_as_in_float64(backend: str) -> None:
+    found, (start, _) = outcomes(in_backend.narrow)[backend], in_backend.narrow_start()
+    wide, narrow = (np.vdot(found["muon", dtype], start) / np.vdot(start, start) for dtype in ("float64", "bfloat16"))
+    assert wide == pytest.approx((1 - 0.02 * 0.1) ** 40, abs=0.02)
+    assert narrow == pytest.approx(wide, abs=0.01)
+
+
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("name", ["sgd", "adam", *OPTIMIZERS])
 def test_every_optimizer_makes_the_same_updates(found: Both, name: str, other: str) -> None:

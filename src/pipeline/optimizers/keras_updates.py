@@ -122,4 +122,5 @@ class Muon(Adam):
         products = ops.cast(wide / (ops.sqrt(ops.sum(ops.square(wide))) + TINY), compute)
         turned = ops.cast(orthogonal(products, ops.transpose, how.iterations), variable.dtype)
         inputs, outputs = variable.shape
-        self.assign(variable, variable * (1 - rate * how.weight_decay) - rate * (reach(inputs, outputs) * turned))
+        # Decay and update at once: see torch_updates.py.
+        self.assign_sub(variable, rate * (reach(inputs, outputs) * turned + how.weight_decay * variable))
