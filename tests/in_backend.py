@@ -245,7 +245,11 @@ def more_parity(bench: Bench) -> Parity:
     return found
 
 
-NARROW: dict[str, Choice] = {"muon": ("muon", {"learning_rate": 0.02, "weight_decay": 0.1})}
+NARROW: dict[str, Choice] = {
+    "muon": ("muon", {"learning_rate": 0.02, "weight_decay": 0.1}),
+    "momentum": ("momentum", {"learning_rate": 0.001, "momentum": 0.99}),
+    "rmsprop": ("rmsprop", {"learning_rate": 0.01, "momentum": 0.99}),
+}
 
 
 def narrow(bench: Bench) -> dict[tuple[str, str], np.ndarray]:

@@ -63,6 +63,14 @@ def test_a_matrix_in_bfloat16_decays_by_as_much_as_in_float64(backend: str) -> N
     assert narrow == pytest.approx(wide, abs=0.01)
 
 
+@pytest.mark.parametrize("backend", EACH)
+@pytest.mark.parametrize("name", ["momentum", "rmsprop"])
+def test_a_matrix_in_bfloat16_moves_as_far_as_in_float64(name: str, backend: str) -> None:
+    found, (start, _) = outcomes(in_backend.narrow)[backend], in_backend.narrow_start()
+    wide, narrow = (found[name, dtype] - start for dtype in ("float64", "bfloat16"))
+    assert np.vdot(narrow, wide) / np.vdot(wide, wide) == pytest.approx(1, abs=0.01)
+
+
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("name", ["sgd", "adam", *OPTIMIZERS])
 def test_every_optimizer_makes_the_same_updates(found: Both, name: str, other: str) -> None:
