@@ -247,6 +247,7 @@ def more_parity(bench: Bench) -> Parity:
 
 NARROW: dict[str, Choice] = {
     "muon": ("muon", {"learning_rate": 0.02, "weight_decay": 0.1}),
+    "adamw": ("adamw", {"learning_rate": 0.01, "weight_decay": 0.2}),
     "momentum": ("momentum", {"learning_rate": 0.001, "momentum": 0.99}),
     "rmsprop": ("rmsprop", {"learning_rate": 0.01, "momentum": 0.99}),
 }

@@ -46,6 +46,9 @@ class Sgd(keras.optimizers.SGD):
 class Adam(keras.optimizers.Adam):
     """Adam by algorithm 1 of Kingma and Ba: epsilon after the bias correction. AdamW where weight_decay is given."""
 
+    def _apply_weight_decay(self, variables: Any) -> None:
+        """Not by itself, as Keras does it: a decay of 0.002 rounds away in bfloat16. It is part of the update."""
+
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         dtype = variable.dtype
         rate = ops.cast(learning_rate, dtype)
@@ -60,7 +63,10 @@ class Adam(keras.optimizers.Adam):
         self.assign_add(mean, (gradient - mean) * (1 - self.beta_1))
         self.assign_add(square, (ops.square(gradient) - square) * (1 - self.beta_2))
         root = ops.sqrt(square) / unbias_2 + self.epsilon
-        self.assign_sub(variable, rate * (mean / unbias_1) / root)
+        step = rate * (mean / unbias_1) / root
+        if self.weight_decay and self._use_weight_decay(variable):
+            step = step + rate * (self.weight_decay * variable)
+        self.assign_sub(variable, step)
 
 
 class RmsProp(keras.optimizers.RMSprop):
@@ -127,5 +133,5 @@ class Muon(Adam):
         products = ops.cast(wide / (ops.sqrt(ops.sum(ops.square(wide))) + TINY), compute)
         turned = ops.cast(orthogonal(products, ops.transpose, how.iterations), variable.dtype)
         inputs, outputs = variable.shape
-        # Decay and update at once: see torch_updates.py.
+        # Decay and update at once: see Adam.
         self.assign_sub(variable, rate * (reach(inputs, outputs) * turned + how.weight_decay * variable))
