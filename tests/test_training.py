@@ -9,13 +9,16 @@ import pytest
 import torch
 from command import TORCH_THEN_WIDE, done, pipeline, refused, runs
 from in_backend import experiment
+from torch import nn
 
 from pipeline.backends.shared.best import Best
 from pipeline.backends.torch.step import Average
 from pipeline.errors import RunError, UserError
 from pipeline.experiment.effects import check_read, of_length, of_settings
 from pipeline.experiment.training import Training
+from pipeline.models import Shapes
 from pipeline.models import weights as layers
+from pipeline.models.mlp import Mlp
 from pipeline.runs import weights
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
@@ -94,6 +97,14 @@ def test_an_accumulated_gradient_is_measured_in_any_dtype(tmp_path: Path, backen
     assert len(norms[0]) == 1
     for other in norms[1:]:
         assert other == pytest.approx(norms[0], rel=0.02)
+
+
+def test_a_layer_without_a_dtype_behind_one_that_has_its_own_is_in_float32() -> None:
+    """As in Keras, which casts what comes into a layer."""
+    net = Mlp(units=(4, 3, 3), layer_dtypes=("float16", "float64", None, None)).torch(Shapes((2, 2), (5,)))
+    dtypes = [one.weight.dtype for one in net if isinstance(one, nn.Linear)]
+    assert dtypes == [torch.float16, torch.float64, torch.float32, torch.float32]
+    assert net(torch.ones(1, 2, 2)).dtype == torch.float32
 
 
 def norms_of(run: Path) -> list[float]:

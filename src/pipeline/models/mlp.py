@@ -41,12 +41,17 @@ class Mlp(Model):
         from pipeline.models import torch_layers as layers
 
         widths = [math.prod(shapes.numbers), *self.units]
-        *hidden, last = self._dtypes()
+        *hidden, last = self._torch_dtypes()
         stack: list[nn.Module] = [nn.Flatten()]
         for inputs, units, dtype in zip(widths, self.units, hidden, strict=False):
             stack += layers.dense(inputs, units, dtype)
             stack += [layers.activation(self.activation, in_place=True), *layers.dropout(self.dropout)]
         return nn.Sequential(*stack, *layers.dense(widths[-1], shapes.classes, last))
+
+    def _torch_dtypes(self) -> tuple[LayerDtype | None, ...]:
+        """A null behind a dtype is float32, as in Keras: the precision is fp32 (experiment/checks.py)."""
+        given = self._dtypes()
+        return tuple(dtype or ("float32" if any(given[:at]) else None) for at, dtype in enumerate(given))
 
     def keras(self, shapes: Shapes) -> Any:
         import keras
