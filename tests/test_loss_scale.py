@@ -169,13 +169,23 @@ def test_float16_without_scaling_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.wide
-def test_an_optimizer_whose_squares_vanish_in_float16_is_named(tmp_path: Path) -> None:
-    """With Adam a training ended at a loss of 1,300, and the note spoke of gradients alone."""
-    words = (*DIGITS[:2], "training.steps=5", "precision=fp16")
-    for optimizer, said in (("adam", True), ("sgd", False)):
-        run = done(tmp_path, *words, f"optimizer={optimizer}")
-        notes = json.loads((run / "result.json").read_text())["notes"]
-        assert (f"precision=fp16: optimizer={optimizer} {SQUARES_VANISH}" in notes) is said
+@pytest.mark.parametrize(
+    ("by", "optimizer", "said"),
+    [
+        ("precision=fp16", "adam", True),
+        ("precision=fp16", "sgd", False),
+        ("model.layer_dtypes=[float16,float32]", "adam", True),
+        ("model.layer_dtypes=[float16,float32]", "adam optimizer.epsilon=1e-4", False),
+    ],
+)
+def test_an_optimizer_whose_squares_vanish_in_float16_is_named(
+    tmp_path: Path, by: str, optimizer: str, said: bool
+) -> None:
+    """With Adam a training ended at a loss of 1,300, and the note spoke of gradients alone; of a layer of float16
+    nothing was said."""
+    words = (*DIGITS[:2], "model=mlp", "training.steps=5", by, *f"optimizer={optimizer}".split())
+    notes = json.loads((done(tmp_path, *words) / "result.json").read_text())["notes"]
+    assert (f"{by}: optimizer=adam {SQUARES_VANISH}" in notes) is said
 
 
 def test_float32_says_nothing(tmp_path: Path) -> None:

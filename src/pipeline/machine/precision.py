@@ -44,6 +44,7 @@ GROWTH_STEPS = 2000
 UNSCALED = (
     "no loss scaling: gradients below 6e-8, float16's smallest number, become 0; precision=mixed_fp16 scales the loss"
 )
+SQUARES_REPLACED = 1e-4  # by an epsilon from here on: a step is then at most 2.4 times the learning rate
 SQUARES_VANISH = (
     "divides by the root of averaged squares of gradients, and of gradients below 2.4e-4 these are 0 in float16: its "
     "steps grow out of bounds, on each framework otherwise; optimizer=sgd has none, precision=mixed_fp16 keeps them in "

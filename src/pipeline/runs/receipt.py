@@ -159,11 +159,15 @@ def _in_words(compute: str, weights_in: str) -> str:
     return compute if compute == weights_in else f"{compute} with {weights_in} weights"
 
 
-def unscaled(experiment: Experiment, resolved: Resolved) -> bool:
-    """Whether the run trains in float16 without loss scaling: what nobody should do unawares."""
-    form = FORMATS[resolved.precision]
-    trains = experiment.reads("training") and not experiment.stage.starts_from_run
-    return trains and form.compute == "float16" and not form.loss_scaling
+def unscaled(experiment: Experiment, resolved: Resolved) -> str | None:
+    """The setting by which the run trains in float16 without loss scaling, what nobody should do unawares; or None."""
+    form, model = FORMATS[resolved.precision], experiment.model
+    if not experiment.reads("training") or experiment.stage.starts_from_run:
+        return None
+    if form.compute == "float16" and not form.loss_scaling:
+        return f"precision={resolved.precision}"
+    layers = model.layer_dtypes if isinstance(model, Model) else ()
+    return f"model.layer_dtypes=[{','.join(one or 'null' for one in layers)}]" if "float16" in layers else None
 
 
 def observed(seen: Observation) -> dict[str, Any]:
