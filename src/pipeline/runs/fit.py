@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline.runs.adapters import Adapters
 from pipeline.runs.loss_scale import LossScale
+from pipeline.runs.records import EPOCH
 from pipeline.runs.result import Direction, Metric, count, rate
 from pipeline.runs.weights import Weights
 
@@ -85,7 +86,7 @@ class Epoch:
         ]
         measured = [Metric(name, value, direction=better) for name, value, better in found if value is not None]
         return [
-            count("epoch/number", self.passes or self.number),
+            count(EPOCH, self.passes or self.number),
             *measured,
             rate(f"epoch/{unit}_per_s", self.units_per_s, unit),
         ]

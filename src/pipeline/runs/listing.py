@@ -27,12 +27,11 @@ from pipeline.runs.choices import text_of as setting_text
 from pipeline.runs.json_files import read_json
 from pipeline.runs.judged_on import GIVEN_OTHERWISE, SPLITS, examples_of, says_which
 from pipeline.runs.lookup import reap_these, run_folders
-from pipeline.runs.records import Status, parse, read_config, read_status
+from pipeline.runs.records import EPOCH, Status, parse, read_config, read_status
 from pipeline.spec import is_number
 
 TAIL_BYTES = 1 << 16  # of the journal of a run without a result: its last lines; above them in blocks as large
 LINE_BYTES = 1 << 14  # more than the record of an epoch has
-EPOCH = "epoch/number"  # in an epoch's record of the journal
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,

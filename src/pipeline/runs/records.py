@@ -13,6 +13,7 @@ from pipeline.machine.regular_file import open_regular, read_regular
 State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED", "PRUNED"]
 
 CHUNK_BYTES = 1 << 18
+EPOCH = "epoch/number"  # the metric that an epoch's record has, and a step's has not
 
 
 @dataclass(frozen=True, kw_only=True)

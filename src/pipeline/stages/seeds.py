@@ -20,7 +20,7 @@ from pipeline.report.intervals import half_width, why_none
 from pipeline.report.table import figure
 from pipeline.runs import receipt as receipts
 from pipeline.runs.json_files import read_json
-from pipeline.runs.records import read_metrics
+from pipeline.runs.records import EPOCH, read_metrics
 from pipeline.runs.result import Metric, Result, Table, read_result, training_rate, values
 from pipeline.runs.run import Run
 from pipeline.spec import spec
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pipeline.experiment.training import Training
     from pipeline.sweep.summary import Entry
 
-EPOCH = "epoch/number"
 FROM_FIRST = (
     "data_sha256",
     "precision",

@@ -16,12 +16,11 @@ from typing import Any
 
 from pipeline.errors import RunError
 from pipeline.runs.json_files import cannot_write, read_json, write_json
-from pipeline.runs.records import read_metrics, read_status
+from pipeline.runs.records import EPOCH, read_metrics, read_status
 from pipeline.runs.result import Metric, metrics_of, read_result, values
 from pipeline.study import documents
 
 ROOT = Path("study")
-EPOCH = "epoch/number"  # in an epoch's record of the journal
 # The receipt's entries that differ from run to run of the same study.
 TIMINGS = ("wall_time_s", "training_s", "first_step_s", "training_rate", "peak_memory")
 SUMMARY = "summary.md"  # what a stage has to say in words and tables, where it has

@@ -22,7 +22,7 @@ from pipeline.runs.better import check_direction
 from pipeline.runs.dynamic_imports import edited, imported_by, merged
 from pipeline.runs.json_files import read_json
 from pipeline.runs.listing import WHICH
-from pipeline.runs.records import read_metrics
+from pipeline.runs.records import EPOCH, read_metrics
 from pipeline.runs.result import Result, by_name, metrics_of, read_result
 from pipeline.runs.resume import killed_experiments
 from pipeline.spec import group_of
@@ -34,7 +34,7 @@ from pipeline.sweep.schedule import Outcome, Source
 from pipeline.sweep.search_claim import IMPORTED, Asked, claim, dataset_key
 from pipeline.sweep.search_metric import check_every_epoch
 from pipeline.sweep.search_settings import Search
-from pipeline.sweep.search_study import ANOTHER, EPOCH, finished, left, open_study, study_file
+from pipeline.sweep.search_study import ANOTHER, finished, left, open_study, study_file
 from pipeline.sweep.session import MakeExecutor, Session
 from pipeline.sweep.space import Space, as_overrides, as_text, size
 from pipeline.sweep.summary import REPEATS

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import Pruned, UserError
+from pipeline.runs.records import EPOCH
 from pipeline.sweep.space import Space, point_of, size
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 
 ANOTHER = "hydra.sweeper.study=<another name> begins another"
-EPOCH = "epoch/number"  # in an epoch's record of the journal
 
 
 class Pruner:

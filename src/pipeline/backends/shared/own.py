@@ -19,6 +19,7 @@ from pipeline.errors import Readable, RunError, Stopped, UserError, bad_key, cut
 from pipeline.runs.checkpoint import newest
 from pipeline.runs.fit import Observation
 from pipeline.runs.keeping import Contents, Keeping, resume_words
+from pipeline.runs.records import EPOCH
 from pipeline.runs.result import Metric, count
 from pipeline.runs.weights import Weights, digest
 from pipeline.spec import named_object
@@ -26,7 +27,7 @@ from pipeline.spec import named_object
 if TYPE_CHECKING:
     from pipeline.runs.run import Run
 
-RUNS_OWN = ("epochs", "steps", "training_s", "epoch/number")  # metrics that every run has, whatever it trains
+RUNS_OWN = ("epochs", "steps", "training_s", EPOCH)  # metrics that every run has, whatever it trains
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ class Watch:
 
     def _of_epoch(self, found: Mapping[str, float]) -> tuple[Metric, ...]:
         """As the journal keeps an epoch's metrics: by its number whatever reads one knows it from a step's."""
-        return count("epoch/number", self.epochs), *(Metric(name, value) for name, value in found.items())
+        return count(EPOCH, self.epochs), *(Metric(name, value) for name, value in found.items())
 
     def keep(self, step: int, *, over: bool = False) -> None:
         """Where the training is whole, after an epoch. `over`: there will be no other epoch."""

@@ -23,11 +23,10 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.keeping import resume_words
 from pipeline.runs.listing import age_text
 from pipeline.runs.lookup import find_run, reap_one
-from pipeline.runs.records import Record, Status, read_config, read_metrics, read_status
+from pipeline.runs.records import EPOCH, Record, Status, read_config, read_metrics, read_status
 from pipeline.runs.result import Metric, Table, read_result
 from pipeline.spec import Config, spec
 
-EPOCH = "epoch/number"
 FIRST, LAST = 3, 9  # of more epochs than both, these are shown
 CELLS = 20  # runs of a grid
 USUAL_STAGE = "classifier"  # of conf/config.yaml
