@@ -12,6 +12,7 @@ from pipeline.runs.records import EPOCH
 from pipeline.sweep.space import Space, point_of, size
 
 if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
     from optuna.samplers import BaseSampler
     from optuna.study import Study
     from optuna.trial import FrozenTrial
@@ -108,12 +109,7 @@ def open_study(file: Path, name: str, search: Search, epochs: int, space: Space)
     """The study with the sampler and the pruner of this search; the points of a discrete space are not repeated."""
     import optuna
 
-    pruners: dict[str, Any] = {
-        "none": optuna.pruners.NopPruner,
-        "median": lambda: optuna.pruners.MedianPruner(n_startup_trials=4),
-        "hyperband": lambda: optuna.pruners.HyperbandPruner(min_resource=1, max_resource=epochs, reduction_factor=3),
-    }
-    study = optuna.load_study(study_name=name, storage=_storage(file), pruner=pruners[search.pruner]())
+    study = optuna.load_study(study_name=name, storage=_storage(file), pruner=_pruner(search.pruner, epochs))
     # A study that goes on must not ask for the points that it began with.
     first = len(study.get_trials(deepcopy=False))
     study.sampler = samplers(search.seed + first)[search.sampler]()
@@ -132,13 +128,17 @@ def load_study(file: Path, name: str) -> Study:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.load_study(study_name=name, storage=_storage(file))
     message = study.user_attrs["pruner"]
-    if message["pruner"] == "hyperband":
-        study.pruner = optuna.pruners.HyperbandPruner(
-            min_resource=1, max_resource=message["epochs"], reduction_factor=3
-        )
-    else:
-        study.pruner = optuna.pruners.MedianPruner(n_startup_trials=4)
+    study.pruner = _pruner(message["pruner"], message["epochs"])
     return study
+
+
+def _pruner(name: str, epochs: int) -> BasePruner:
+    """Optuna's pruner by the name that `hydra.sweeper.pruner` gives; `epochs`: the most validations of a trial."""
+    from optuna import pruners
+
+    if name == "hyperband":
+        return pruners.HyperbandPruner(min_resource=1, max_resource=epochs, reduction_factor=3)
+    return pruners.MedianPruner(n_startup_trials=4) if name == "median" else pruners.NopPruner()
 
 
 def left(study: Study, space: Space) -> int | None:
