@@ -16,7 +16,7 @@ from typing import get_args
 from rich.console import Console
 
 from pipeline.experiment.settings import Sweep
-from pipeline.report.table import figure_of, file_heads, in_cells, median_and_range, seconds, show_table
+from pipeline.report.table import figure_of, file_heads, median_and_range, show_table
 from pipeline.report.table import show as show_rows
 from pipeline.runs import listing
 from pipeline.runs.better import ENDS, better_of
@@ -369,12 +369,6 @@ def _numberless(pivot: Pivot, row: tuple[str, ...]) -> str:
 def _finite(values: Sequence[float]) -> bool:
     """Whether there is a number to draw."""
     return any(map(math.isfinite, values))
-
-
-def took(found: Sequence[Entry]) -> str:
-    """How the cells that ran shared the time."""
-    times = [entry.seconds for entry in found if entry.seconds is not None]
-    return f"{in_cells(len(times))} ran, median {seconds(statistics.median(times))} each" if times else "nothing ran"
 
 
 def _values(found: Sequence[Entry], key: str) -> list[str]:
