@@ -60,6 +60,15 @@ def log_file(job: Path) -> Path:
     return job.with_suffix(".log")
 
 
+def last_line(log: Path) -> str:
+    """The last line of such a file, without the `error: ` before it; empty where nothing was printed."""
+    try:
+        lines = log.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1].removeprefix("error: ")[:500] if lines else ""
+
+
 def write_job(path: Path, job: Job) -> None:
     """Write a job file; its folder is made. For the user's eyes only: a tracking address may hold a password."""
     path.parent.mkdir(exist_ok=True)

@@ -14,7 +14,7 @@ from pipeline.errors import Stopped
 from pipeline.experiment.settings import Sweep
 from pipeline.runs.lookup import close_run
 from pipeline.runs.records import read_status
-from pipeline.sweep.cell import GRACE_SECONDS, Job, job_file, log_file, run_of, runs_noted, write_job
+from pipeline.sweep.cell import GRACE_SECONDS, Job, job_file, last_line, log_file, run_of, runs_noted, write_job
 from pipeline.sweep.plan import Cell
 
 POLL_SECONDS = 0.02
@@ -230,7 +230,8 @@ class Schedule:
     def _verdict(self, running: Running, violent: str | None) -> tuple[str, str]:
         """What the run's journal says; a run that could not say it is given its end here."""
         if running.run is None:
-            return "KILLED" if self.stopping else "FAILED", violent or _last_line(log_file(running.job))
+            reason = violent or last_line(log_file(running.job)) or "ended before it began"
+            return "KILLED" if self.stopping else "FAILED", reason
         status = read_status(running.run)
         if status is not None and status.state in ("FINISHED", "PRUNED"):
             return status.state, status.error or ""
@@ -289,11 +290,3 @@ def is_open(run: Path) -> bool:
 def _cause(reason: str) -> str:
     """The reason without its numbers and names of runs."""
     return re.sub(r"\d+", "#", re.sub(r"\d{8}-\d{6}-\S+", "<run>", reason))
-
-
-def _last_line(log: Path) -> str:
-    try:
-        lines = log.read_text(errors="replace").strip().splitlines()
-    except OSError:
-        lines = []
-    return lines[-1].removeprefix("error: ")[:500] if lines else "ended before it began"

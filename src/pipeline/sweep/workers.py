@@ -17,7 +17,7 @@ from typing import Any
 
 from pipeline.experiment.settings import Sweep
 from pipeline.sweep.cards import Cards, devices_of, on_gpu
-from pipeline.sweep.cell import GRACE_SECONDS, log_file, violent
+from pipeline.sweep.cell import GRACE_SECONDS, last_line, log_file, violent
 from pipeline.sweep.plan import Cell
 
 
@@ -72,7 +72,7 @@ class Worker:
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
         message = "stopped before its cells began" if self.stopped else violent(status)
-        reason = message or _last_words(self.log) or f"ended with status {status}"
+        reason = message or last_line(self.log) or f"ended with status {status}"
         ended = [(number, f"its worker: {reason}") for number in sorted(self.cells)]
         self.cells.clear()
         return list(ended)
@@ -158,8 +158,3 @@ def _cores(cell: Cell) -> int:
         return devices_of(cell)
     threads = cell.experiment.backend.threads
     return threads * devices_of(cell) if threads else len(os.sched_getaffinity(0))
-
-
-def _last_words(log: Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1].removeprefix("error: ")[:500] if lines else ""
