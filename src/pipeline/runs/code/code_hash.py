@@ -103,9 +103,8 @@ def modules(experiment: Experiment) -> dict[str, str]:
     cells = below(experiment)
     found = {name: path for one in (experiment, *cells) for name, path in _followed(one)}
     hashes = _digests(found)
-    named: dict[
-        str, list[tuple[str, Path]]
-    ] = {}  # a cell's module may name other files than the same module in another cell
+    # A cell's module may name other files than the same module in another cell.
+    named: dict[str, list[tuple[str, Path]]] = {}
     for name, files in (each for one in (experiment, *cells) for each in _files_of_settings(one).items()):
         named.setdefault(name, []).extend(files)
     for name, files in named.items():
@@ -136,8 +135,7 @@ def packages(experiment: Experiment) -> tuple[str, ...]:
     """The distributions whose versions decide the result: named by the specs, or imported by the user's code."""
     every = (experiment, *below(experiment))
     named = [package for one in every for package in (*one.packages, *one.solver.packages_on(one.backend.name))]
-    own = {name: path for one in every for name, path in _followed(one) if not code_sources.is_ours(name)}
-    wanted = sorted({top for name, path in own.items() for top in _tops(name, path)})
+    wanted = sorted({top for name, path in own_modules(experiment).items() for top in _tops(name, path)})
     imported = [found for found in map(code_sources.distribution, wanted) if found and found != code_sources.PACKAGE]
     return tuple(dict.fromkeys([*named, *imported]))
 
