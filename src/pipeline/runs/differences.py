@@ -51,17 +51,17 @@ def account_of(folder: Path) -> Account:
         "matrix_products": (precision.get("observed") or {}).get("matrix_products"),
         **(device.get("hardware") or {}),
     }
-    code = {CODE: receipt.get(CODE), **_flat(receipt.get("git") or {})}
+    code = {CODE: receipt.get(CODE), **flat(receipt.get("git") or {})}
     modules = {name.removeprefix("pipeline."): digest for name, digest in read_json(folder / "code.json").items()}
     sections: dict[str, Mapping[str, Any]] = {
         "config": {
             **flat_config({key: value for key, value in config.items() if key not in NOT_COMPARED}),
             **{key: receipt.get(key) for key in (FILLED, SEEDLESS) if key == FILLED or key in receipt},
         },
-        "code": {**code, **_flat(receipt.get("imported_beside") or {}, BESIDE)},
+        "code": {**code, **flat(receipt.get("imported_beside") or {}, BESIDE)},
         "data": {key: value for key, value in receipt.items() if key in ("data_sha256", "task", "source_run")},
         "software": {**(receipt.get("versions") or {}), **(receipt.get("environment") or {})},
-        "machine": _flat(machine),
+        "machine": flat(machine),
         RESUMPTION: _gone_on_with(receipt.get("resumed") or ()),
     }
     missing = {"config.yaml": config, "receipt.json": receipt, "result.json": read_result(folder)}
@@ -194,8 +194,9 @@ def _equal(value: float | None, other: float | None) -> bool:
     return value == other or (math.isnan(value) and math.isnan(other))
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values by dotted key: `{"a": {"b": 1}}` is `{"a.b": 1}`."""
     found: dict[str, Any] = {}
     for key, one in value.items():
-        found |= _flat(one, f"{prefix}{key}.") if isinstance(one, Mapping) else {f"{prefix}{key}": one}
+        found |= flat(one, f"{prefix}{key}.") if isinstance(one, Mapping) else {f"{prefix}{key}": one}
     return found

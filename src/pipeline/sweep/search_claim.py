@@ -22,6 +22,7 @@ from pipeline.errors import UserError, shown
 from pipeline.experiment import Experiment
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
+from pipeline.runs.differences import flat
 from pipeline.runs.receipt import before
 from pipeline.spec import Config
 from pipeline.sweep.history import History
@@ -67,7 +68,7 @@ class Asked:
         searched = {*self.space, *then["space"]} if space else set[str]()  # in the same space all is compared
         for label in self.cells:
             if label in then["cells"]:
-                config = _flat(_experiment(self.cells[label]).deciding())
+                config = flat(_experiment(self.cells[label]).deciding())
                 found += _changed(
                     _without(searched, config), _without(searched, then["cells"][label]["config"])
                 ) or _filled_otherwise(self.cells[label], config, then["cells"][label]["receipt"], searched)
@@ -153,7 +154,7 @@ def _holder(folder: Path, name: str) -> str:
 
 
 def _plain(cell: Cell) -> dict[str, Any]:
-    return {"config": _flat(_experiment(cell).deciding()), "receipt": _receipt(cell)}
+    return {"config": flat(_experiment(cell).deciding()), "receipt": _receipt(cell)}
 
 
 def _receipt(cell: Cell) -> dict[str, Any]:
@@ -170,20 +171,9 @@ def _experiment(cell: Cell) -> Experiment:
     return cell.experiment
 
 
-def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Values by dotted key."""
-    found: dict[str, Any] = {}
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
-
-
-def _without(keys: set[str], flat: Mapping[str, Any]) -> dict[str, Any]:
+def _without(keys: set[str], config: Mapping[str, Any]) -> dict[str, Any]:
     """Without what is searched: a key, and where it is a group, all that its choice brings."""
-    return {name: value for name, value in flat.items() if not any(f"{name}.".startswith(f"{key}.") for key in keys)}
+    return {name: value for name, value in config.items() if not any(f"{name}.".startswith(f"{key}.") for key in keys)}
 
 
 def _changed(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
