@@ -72,7 +72,7 @@ def newest_step(run: Path) -> int | None:
 def read(folder: Path, run: Path) -> Checkpoint:
     """The checkpoint in a folder. Raises OSError, ValueError, KeyError or TypeError for one that is not whole."""
     kept = json.loads(read_regular(folder / "progress.json"))
-    if _sha256_of(json.dumps(kept["progress"], sort_keys=True).encode()) != kept["sha256"]:
+    if _progress_sha256(kept["progress"]) != kept["sha256"]:
         raise ValueError("progress.json has another sha256")
     for name, sha256 in kept["files"].items():
         if _file_sha256(folder / name) != sha256:
@@ -160,7 +160,7 @@ class Writer:
             _sync(writing / name)
         kept = {
             "progress": progress,
-            "sha256": _sha256_of(json.dumps(progress, sort_keys=True).encode()),
+            "sha256": _progress_sha256(progress),
             "files": {name: _file_sha256(writing / name) for name in files},
         }
         (writing / "progress.json").write_text(json.dumps(kept), encoding="utf-8")
@@ -172,16 +172,13 @@ class Writer:
             shutil.rmtree(old, ignore_errors=True)
 
 
-def _sha256_of(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def _progress_sha256(progress: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(progress, sort_keys=True).encode()).hexdigest()
 
 
 def _file_sha256(path: Path) -> str:
-    total = hashlib.sha256()
     with open_regular(path) as file:
-        while data := file.read(1 << 20):
-            total.update(data)
-    return total.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync(path: Path) -> None:
