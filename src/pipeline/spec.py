@@ -89,10 +89,15 @@ def group_of(key: str) -> str:
     return key.lstrip("+~").partition(".")[0].partition("@")[0]
 
 
+def is_shipped(part: object) -> bool:
+    """Whether the class of a spec is this package's own, rather than one in a module of the user's."""
+    return type(part).__module__.startswith("pipeline.")
+
+
 def choice(part: object) -> str:
     """A spec as its choice is called: by its module, or by its class where a user's module may hold several."""
     cls = type(part)
-    if not cls.__module__.startswith("pipeline."):
+    if not is_shipped(part):
         return cls.__name__.lower()
     return cls.__module__.removesuffix(".stage").rpartition(".")[2]  # pipeline.stages.amp.stage is amp
 

@@ -11,7 +11,7 @@ from pipeline.contracts import Augmentation
 from pipeline.errors import UserError
 from pipeline.models import Shapes
 from pipeline.raised import in_words
-from pipeline.spec import choice
+from pipeline.spec import choice, is_shipped
 
 TRIED = 64  # images; what is random in every 20th is seen among them
 
@@ -37,7 +37,7 @@ def augment_of(augmentation: Augmentation, seed: int, shapes: Shapes, x: np.ndar
         raise UserError(f"{named}: {error}") from error
     augmentation.check(image)
     found = Augment(augmentation, seed)
-    if not type(augmentation).__module__.startswith("pipeline."):
+    if not is_shipped(augmentation):
         _try(found, x[:TRIED], named)
     return found
 

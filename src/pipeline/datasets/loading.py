@@ -16,7 +16,7 @@ from pipeline.errors import Readable, UserError, cut, raised, shown
 from pipeline.runs.judged_on import examples_of
 from pipeline.runs.saved import card_sha256, check_hashes, saved_card
 from pipeline.runs.weights import digest
-from pipeline.spec import choice
+from pipeline.spec import choice, is_shipped
 
 if TYPE_CHECKING:
     from pipeline.contracts import Dataset
@@ -51,7 +51,7 @@ def loaded(dataset: Dataset, seed: int) -> Data:
     try:
         found: Data = dataset.load(cache_root(dataset.cache), seed)
     except Exception as error:
-        if isinstance(error, Readable) or type(dataset).__module__.startswith("pipeline."):
+        if isinstance(error, Readable) or is_shipped(dataset):
             raise
         raise raised(f"dataset={choice(dataset)}: load", error) from error
     return found

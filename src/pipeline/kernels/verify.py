@@ -27,6 +27,7 @@ from pipeline.kernels.gemm import Gemm, Operands, Values, digest, operands
 from pipeline.kernels.printed import redirect, redirected, shorten
 from pipeline.raised import in_words as in_words_of_user
 from pipeline.runs.json_files import plain
+from pipeline.spec import is_shipped
 
 LIMIT_S = 30.0  # of a run in another process, and RUNS times what it may take
 OURS_S = 5.0  # the same of a kernel of ours, which is compiled then: a card's time is dear
@@ -100,7 +101,7 @@ def how_it_ended(process: BaseProcess) -> str:
 
 def is_ours(kernel: Kernel) -> bool:
     """Whether a kernel is this package's code."""
-    return type(kernel).__module__.startswith("pipeline.") and not hasattr(kernel, "file")
+    return is_shipped(kernel) and not hasattr(kernel, "file")
 
 
 def may_hang(kernel: Kernel) -> bool:

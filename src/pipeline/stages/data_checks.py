@@ -17,7 +17,7 @@ from pipeline.models import may_be_too_large
 from pipeline.models.patterns import matches
 from pipeline.profilers import window
 from pipeline.runs.json_files import read_json
-from pipeline.spec import choice
+from pipeline.spec import choice, is_shipped
 from pipeline.stages import measuring
 from pipeline.stages.shapes import check_shapes
 from pipeline.tasks import Task
@@ -25,7 +25,6 @@ from pipeline.tasks import Task
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.contracts import Part
     from pipeline.experiment import Experiment
 
 MANY = 1000  # examples: fewer than any dataset of ours has for training, as it comes
@@ -54,7 +53,7 @@ def rehearse(
             experiment.backend.load().check_model(experiment, data.task.shapes, resolved)
         elif may_be_too_large(experiment.data_model):
             experiment.backend.load().check_size(experiment, data.task.shapes, resolved)
-        if not is_ours(experiment.loss):
+        if not is_shipped(experiment.loss):
             with experiment.backend.load().loss_of(experiment, resolved) as trained:
                 measuring.try_loss(experiment, data, trained)
     except UserError:
@@ -70,7 +69,7 @@ def asks_the_data(experiment: Experiment) -> bool:
     return (
         asks_the_model(experiment)
         or may_be_too_large(experiment.data_model)
-        or not is_ours(data)
+        or not is_shipped(data)
         or data.of_user
         or training.batch_size > MANY
         or (has_own_check(experiment.data_model) and "cache" not in experiment.config["dataset"])  # else: fetched
@@ -78,9 +77,9 @@ def asks_the_data(experiment: Experiment) -> bool:
         or any(map(measuring.asks_the_data, training.metrics))
         or experiment.augmentation.active
         or experiment.inputs.normalise
-        or not is_ours(experiment.schedule)
+        or not is_shipped(experiment.schedule)
         or experiment.loss.asks_the_data
-        or not is_ours(experiment.loss)
+        or not is_shipped(experiment.loss)
         or training.validates_for is not None
         or experiment.profiler.steps > 0
         or (experiment.starting.start is not None and data.task.example_kind in TEXT)
@@ -90,17 +89,12 @@ def asks_the_data(experiment: Experiment) -> bool:
 
 def asks_the_model(experiment: Experiment) -> bool:
     """Whether something of the config can only be checked with the model built for the data."""
-    return not is_ours(experiment.model) or experiment.starting.active or experiment.optimizer.asks_the_model
+    return not is_shipped(experiment.model) or experiment.starting.active or experiment.optimizer.asks_the_model
 
 
 def has_own_check(model: Model) -> bool:
     """Whether a model can say, without being built, for which examples it is."""
     return type(model).check_shapes is not Model.check_shapes
-
-
-def is_ours(part: Part) -> bool:
-    """Whether a part is of this package."""
-    return type(part).__module__.startswith("pipeline.")
 
 
 def check_data(experiment: Experiment, data: Data, task: type[Task] | None) -> None:

@@ -17,7 +17,7 @@ from pipeline.machine.capability import Resolved
 from pipeline.metrics.total import Total
 from pipeline.raised import in_words
 from pipeline.runs.fit import Predict
-from pipeline.spec import choice
+from pipeline.spec import choice, is_shipped
 from pipeline.tasks import Judge, Task
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def try_loss(experiment: Experiment, data: Data, trained: Trained | None = None)
     trains, of the same outputs; it has to be the same number, unless it draws.
     """
     loss, task = experiment.loss, data.task
-    if type(loss).__module__.startswith("pipeline."):
+    if is_shipped(loss):
         return
     y = data.targets(data.train.y[: max(1, min(TRIED, LARGEST // math.prod(task.shapes.outputs)))])
     normal = np.random.default_rng(0).standard_normal((len(y), *task.shapes.outputs), np.float32)
@@ -154,7 +154,7 @@ def _number(called: str, call: Callable[[], Any]) -> float:
 
 def is_tried(metric: MetricSpec) -> bool:
     """Whether a metric is not ours, or another package's: ours are known to work."""
-    return bool(metric.packages) or not type(metric).__module__.startswith("pipeline.")
+    return bool(metric.packages) or not is_shipped(metric)
 
 
 def asks_the_data(metric: MetricSpec) -> bool:

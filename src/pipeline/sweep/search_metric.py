@@ -10,7 +10,7 @@ from pipeline.errors import UserError, bad_choice
 from pipeline.experiment.metrics import name_of
 from pipeline.experiment.settings import Sought
 from pipeline.runs.better import ENDS, check_direction
-from pipeline.spec import choice
+from pipeline.spec import choice, is_shipped
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -51,7 +51,7 @@ def usual_metric(experiment: Experiment) -> str:
 def check_every_epoch(name: str, pruner: str, experiment: Experiment) -> None:
     """Refuse a pruner that would look for a metric after each epoch that is measured at the end alone."""
     dataset = experiment.dataset
-    if not isinstance(dataset, Dataset) or not type(experiment.stage).__module__.startswith("pipeline."):
+    if not isinstance(dataset, Dataset) or not is_shipped(experiment.stage):
         return
     of_epochs = [f"validation/{one}" for one in ("loss", dataset.task.score) if one is not None]
     if name.partition("/")[0] in ("validation", "test") and name not in of_epochs:
@@ -94,7 +94,7 @@ def _end(declared: Any) -> str:
 def _known(experiment: Experiment) -> dict[str, Any]:
     """What a training of ours measures: by name its direction, or the metric that declares it. Else nothing."""
     stage, dataset = experiment.stage, experiment.dataset
-    if not isinstance(dataset, Dataset) or not type(stage).__module__.startswith("pipeline."):
+    if not isinstance(dataset, Dataset) or not is_shipped(stage):
         return {}
     task = dataset.task
     if choice(stage) not in TRAININGS or not task.tested:

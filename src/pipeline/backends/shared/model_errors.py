@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pipeline.errors import Readable, RunError
 from pipeline.machine.memory import is_out_of_memory
 from pipeline.runs.user_errors import as_run_error
-from pipeline.spec import choice
+from pipeline.spec import choice, is_shipped
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -24,7 +24,7 @@ def of_model(
     """
     if isinstance(error, Readable) or is_out_of_memory(error):
         return None
-    if type(experiment.data_model).__module__.startswith("pipeline.") or not in_model:
+    if is_shipped(experiment.data_model) or not in_model:
         return None
     batch = f"a batch of {examples} example{'s' * (examples != 1)}"
     if examples == 1 < experiment.training.batch_size:
