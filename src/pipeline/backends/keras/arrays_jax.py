@@ -31,6 +31,9 @@ class Arrays:
         """Keras gives losses as numbers, which are there."""
         return all(each.is_ready() for each in arrays if hasattr(each, "is_ready"))
 
+    def dtype(self, array: jax.Array) -> str:
+        return str(array.dtype)
+
     def device(self, array: jax.Array) -> str:
         (device,) = array.devices()
         name = f"{device.platform}:{device.id}"

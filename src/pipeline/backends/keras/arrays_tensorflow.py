@@ -34,6 +34,9 @@ class Arrays:
         """TensorFlow cannot be asked."""
         return True
 
+    def dtype(self, array: Any) -> str:
+        return str(array.dtype.name)
+
     def device(self, array: Any) -> str:
         name = str(array.device).rpartition("device:")[2].lower()
         return "cpu" if name == "cpu:0" else name

@@ -22,9 +22,6 @@ class Jax(Arrays, Operations):
     def cast(self, array: jax.Array, dtype: str) -> jax.Array:
         return array.astype(dtype)
 
-    def dtype(self, array: jax.Array) -> str:
-        return str(array.dtype)
-
     def product(self, a: jax.Array, b: jax.Array) -> Call:
         product = jax.jit(jnp.matmul)
         return lambda: product(a, b)

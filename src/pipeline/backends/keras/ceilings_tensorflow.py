@@ -22,9 +22,6 @@ class TensorFlow(Arrays, Operations):
         with tf.device(self.on):
             return tf.cast(array, dtype)
 
-    def dtype(self, array: Any) -> str:
-        return str(array.dtype.name)
-
     def product(self, a: Any, b: Any) -> Call:
         return lambda: tf.linalg.matmul(a, b)
 

@@ -29,9 +29,6 @@ class Matrices(arrays_jax.Arrays):
     def numbers(self, array: jax.Array) -> np.ndarray:
         return np.asarray(array).astype(np.float64)
 
-    def dtype(self, array: jax.Array) -> str:
-        return array.dtype.name
-
     def moved(self, array: jax.Array) -> jax.Array:
         return jax.device_put(array, self.on)
 

@@ -24,9 +24,6 @@ class Matrices(arrays_tensorflow.Arrays):
     def numbers(self, array: tf.Tensor) -> np.ndarray:
         return np.asarray(array).astype(np.float64)
 
-    def dtype(self, array: tf.Tensor) -> str:
-        return array.dtype.name
-
     def moved(self, array: tf.Tensor) -> tf.Tensor:
         with tf.device(self.on):
             return tf.identity(array)

@@ -27,6 +27,10 @@ class Arrays(Protocol):
         """Whether all are computed, as far as the framework says; without waiting."""
         ...
 
+    def dtype(self, array: Any) -> str:
+        """Its dtype, by its name in NumPy: `float32`."""
+        ...
+
     def device(self, array: Any) -> str:
         """Where it lies: `cpu`, `cpu:1`, `gpu:0`."""
         ...

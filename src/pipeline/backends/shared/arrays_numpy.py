@@ -23,5 +23,8 @@ class Arrays:
     def ready(self, arrays: Sequence[Any]) -> bool:
         return True
 
+    def dtype(self, array: Any) -> str:
+        return str(array.dtype)
+
     def device(self, array: Any) -> str:
         return "cpu"

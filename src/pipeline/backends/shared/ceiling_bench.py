@@ -49,10 +49,6 @@ class Operations(Arrays, ABC):
         """In a dtype, by its name in NumPy."""
 
     @abstractmethod
-    def dtype(self, array: Any) -> str:
-        """Its dtype, by its name in NumPy."""
-
-    @abstractmethod
     def product(self, a: Any, b: Any) -> Call:
         """A product of matrices."""
 

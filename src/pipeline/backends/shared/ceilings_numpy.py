@@ -24,9 +24,6 @@ class Numpy(Arrays, Operations):
     def cast(self, array: Any, dtype: str) -> np.ndarray:
         return np.asarray(array).astype(dtype)
 
-    def dtype(self, array: Any) -> str:
-        return str(array.dtype)
-
     def product(self, a: Any, b: Any) -> Call:
         return lambda: a @ b
 

@@ -36,10 +36,6 @@ class Matrices(Arrays, Protocol):
         """In NumPy's float64; waits until it is computed."""
         ...
 
-    def dtype(self, array: Any) -> str:
-        """As the framework says: `float32`."""
-        ...
-
     def moved(self, array: Any) -> Any:
         """A copy on this device of an array that lies on another one."""
         ...

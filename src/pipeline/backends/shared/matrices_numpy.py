@@ -22,9 +22,6 @@ class Matrices(arrays_numpy.Arrays):
     def numbers(self, array: np.ndarray) -> np.ndarray:
         return array.astype(np.float64)
 
-    def dtype(self, array: np.ndarray) -> str:
-        return array.dtype.name
-
     def moved(self, array: np.ndarray) -> np.ndarray:
         return array.copy()
 

@@ -31,5 +31,8 @@ class Arrays:
     def ready(self, arrays: Sequence[Tensor]) -> bool:
         return self.on.type == "cpu" or torch.cuda.current_stream(self.on).query()
 
+    def dtype(self, array: Tensor) -> str:
+        return str(array.dtype).removeprefix("torch.")
+
     def device(self, array: Tensor) -> str:
         return str(array.device).replace("cuda", "gpu")

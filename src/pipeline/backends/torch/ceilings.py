@@ -22,9 +22,6 @@ class Torch(Arrays, Operations):
     def cast(self, array: Tensor, dtype: str) -> Tensor:
         return array.to(getattr(torch, dtype))
 
-    def dtype(self, array: Tensor) -> str:
-        return str(array.dtype).removeprefix("torch.")
-
     def product(self, a: Tensor, b: Tensor) -> Call:
         return lambda: a @ b
 

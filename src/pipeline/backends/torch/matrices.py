@@ -22,9 +22,6 @@ class Matrices(arrays.Arrays):
     def numbers(self, array: Tensor) -> np.ndarray:
         return self.get(array.cpu().double())
 
-    def dtype(self, array: Tensor) -> str:
-        return str(array.dtype).removeprefix("torch.")
-
     def moved(self, array: Tensor) -> Tensor:
         return array.to(self.on, copy=True)
 
