@@ -32,6 +32,7 @@ from pipeline.machine import energy, free_memory, paths
 from pipeline.machine.ceilings import HAD, Ceiling, Ceilings
 from pipeline.machine.device import Device, Place, canonical, gpus
 from pipeline.machine.energy import Meter
+from pipeline.machine.precision import ROUNDOFF
 from pipeline.runs.code.code_hash import closure
 from pipeline.runs.result import read_result
 from pipeline.stages.devices import bench as devices_bench
@@ -162,7 +163,7 @@ def test_an_energy_that_cannot_be_read_is_a_fault_of_its_own() -> None:
 
 
 def test_a_quarter_of_the_terms_is_missed_whatever_the_dtype() -> None:
-    assert max(ceiling_bench.bound(dtype, max(ceiling_bench.SIZES)) for dtype in ceiling_bench.ROUNDOFF) < 0.01
+    assert max(ceiling_bench.bound(dtype, max(ceiling_bench.SIZES)) for dtype in ROUNDOFF) < 0.01
 
 
 def test_the_reference_convolves() -> None:

@@ -35,6 +35,9 @@ FORMATS: dict[str, Format] = {
     "mixed_bf16": Format(compute="bfloat16", parameters="float32"),
 }
 
+# Unit roundoff: the largest relative error of rounding a number to a dtype.
+ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
+
 AUTO = "mixed"  # resolved for the device by capability.resolve
 
 # Dynamic loss scaling as in Micikevicius et al., section 3.2: halved by a step that overflows, which is skipped, and

@@ -21,8 +21,8 @@ from pipeline.backends.shared.form_bench import Wrong, said_of
 from pipeline.machine.blas import SPINS_S, norm
 from pipeline.machine.ceilings import Ceiling
 from pipeline.machine.energy import Meter
+from pipeline.machine.precision import ROUNDOFF
 
-ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}  # unit roundoff
 SIZES = (256, 512, 1024, 2048, 4096, 8192)  # N of products; the largest that does not take LONGEST_S
 LONGEST_S = 0.25  # of one product, by eight times what that of half its size took
 SAMPLE_S = 0.05  # of a sample, which is one operation at least

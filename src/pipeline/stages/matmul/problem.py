@@ -9,10 +9,8 @@ import numpy as np
 
 from pipeline.kernels.gemm import decode, encode
 from pipeline.machine.blas import norm
+from pipeline.machine.precision import ROUNDOFF, bytes_per_number
 
-# Unit roundoffs, by dtype.
-UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
-BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 LARGEST = 8  # times the typical error of rounding, that a single element may be wrong by
 SUMS = 3  # the same of the norm of sums over random signs
 SHORT = ("float16", "bfloat16")
@@ -39,7 +37,7 @@ class Problem:
     @property
     def matrices_bytes(self) -> int:
         """Of A, B and the result."""
-        return 3 * self.size**2 * BYTES[self.dtype]
+        return 3 * self.size**2 * bytes_per_number(self.dtype)
 
     @property
     def needed_bytes(self) -> int:
@@ -56,8 +54,8 @@ class Problem:
         by 1.9 at the most for an N below 33.
         """
         if self.dtype not in SHORT:
-            return float(np.sqrt(self.size + 3)) * UNITS[self.dtype]
-        return min(MOST, max(2.0, 1 + float(np.sqrt(self.size)) / 3) * UNITS[self.dtype])
+            return float(np.sqrt(self.size + 3)) * ROUNDOFF[self.dtype]
+        return min(MOST, max(2.0, 1 + float(np.sqrt(self.size)) / 3) * ROUNDOFF[self.dtype])
 
     def __str__(self) -> str:
         return f"{self.dtype} {self.size}"

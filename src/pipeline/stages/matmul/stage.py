@@ -19,6 +19,7 @@ from pipeline.kernels.verify import refusal_of
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import gpu_free_bytes
 from pipeline.machine.free_memory import free_bytes
+from pipeline.machine.precision import ROUNDOFF, bytes_per_number
 from pipeline.report.table import in_markdown
 from pipeline.report.table import size as in_bytes
 from pipeline.runs import receipt as receipts
@@ -29,7 +30,7 @@ from pipeline.stages import by_framework
 from pipeline.stages.by_framework import ByFramework
 from pipeline.stages.cores_had import CoresHad
 from pipeline.stages.matmul.bench import MODULES, Bench, Plan, Side
-from pipeline.stages.matmul.problem import BYTES, Problem
+from pipeline.stages.matmul.problem import Problem
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -62,7 +63,7 @@ class Matmul(ByFramework):
 
     def __post_init__(self) -> None:
         by_framework.check_names("frameworks", self.frameworks, MODULES)
-        by_framework.check_names("dtypes", self.dtypes, BYTES)
+        by_framework.check_names("dtypes", self.dtypes, ROUNDOFF)
         if self.sizes == ():
             raise UserError("stage.sizes=[]: name one at least")
         for kernel in self._kernels:
@@ -181,7 +182,7 @@ class Matmul(ByFramework):
     @property
     def _problems(self) -> list[tuple[str, Problem]]:
         """Those that need the most memory, with the key that asks for each."""
-        widest = max(self.dtypes, key=lambda name: BYTES[name])
+        widest = max(self.dtypes, key=bytes_per_number)
         found = [("stage.sizes", Problem(widest, max(self.sizes)))]
         return [*found, ("stage.placed", Problem(*self._placed))] if self._placed else found
 
