@@ -51,13 +51,10 @@ class Torch(Backend):
         """Refuse to compile where there is no compiler: torch's writes C++ for a CPU, and for a GPU what starts it."""
         if not self.compile:
             return
-        named = os.environ.get("CXX" if place.kind == "cpu" else "CC")
-        known = ("g++",) if place.kind == "cpu" else ("gcc", "clang")
-        wanted = (named,) if named else known
-        if not any(shutil.which(name) for name in wanted):
+        if missing := missing_compiler(place.kind):
             raise Impossible(
-                f"backend.compile=true: needs a compiler, and there is no {' or '.join(wanted)} on the PATH; "
-                f"install one, name another in {'CXX' if place.kind == 'cpu' else 'CC'}, or use backend.compile=false"
+                f"backend.compile=true: needs {missing}; install one, name another in "
+                f"{_compiler_variable(place.kind)}, or use backend.compile=false"
             )
 
     def unused_by_solvers(self) -> tuple[str, ...]:
@@ -134,6 +131,17 @@ class Jax(Backend):
         from pipeline.machine import gpu_support
 
         return gpu_support.reason(gpu_support.jax(), gpu)
+
+
+def missing_compiler(kind: str) -> str | None:
+    """What torch.compile would not find, in words; None where there is what it needs on a device of this kind."""
+    named = os.environ.get(_compiler_variable(kind))
+    wanted = (named,) if named else ("g++",) if kind == "cpu" else ("gcc", "clang")
+    return None if any(map(shutil.which, wanted)) else f"a compiler, and there is no {' or '.join(wanted)} on the PATH"
+
+
+def _compiler_variable(kind: str) -> str:
+    return "CXX" if kind == "cpu" else "CC"
 
 
 def check_jax_compiles(what: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from pipeline.backends import missing_compiler
 from pipeline.backends.shared.two_layer import Form, Way
 from pipeline.backends.torch.arrays import Arrays
 from pipeline.backends.torch.compilers import DYNAMO, SCRIPT, compiled_graphs, compiled_nothing
@@ -179,11 +178,7 @@ class Compiled(Way):
 
     @classmethod
     def missing(cls, place: str) -> str | None:
-        named = os.environ.get("CXX" if place == "cpu" else "CC")
-        wanted = (named,) if named else ("g++",) if place == "cpu" else ("gcc", "clang")
-        if any(map(shutil.which, wanted)):
-            return None
-        return f"a compiler, and there is no {' or '.join(wanted)} on the PATH"
+        return missing_compiler(place.partition(":")[0])
 
     def build(self) -> Callable[..., Any]:
         self.graphs, rate = compiled_graphs(), self.rate
