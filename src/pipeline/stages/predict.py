@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,7 +112,7 @@ class Predict(Stage):
             return predict_rows.sha256(self.rows, source)
         about = model_card(source)
         shapes = Shapes(tuple(about["x"]), tuple(about["outputs"]))
-        return _sha256(read_images(self.images, shapes.image, self.invert)[1])
+        return predict_rows.array_sha256(read_images(self.images, shapes.image, self.invert)[1])
 
     def _check_points(self) -> None:
         if self.images or self.rows or self.invert:
@@ -138,12 +137,11 @@ class Predict(Stage):
         shapes = Shapes(tuple(about["x"]), tuple(about["outputs"]))
         names, images, notes = read_images(self.images, shapes.image, self.invert)
         predict = experiment.backend.load().predictor(experiment, shapes, saved, resolved)
-        size = experiment.training.evaluation_batch_size
         x = inputs_of(about, images, input_dtype(resolved))
-        logits = np.concatenate([predict(x[first : first + size]) for first in range(0, len(x), size)])
+        logits = predict_rows.in_batches(predict, x, experiment.training.evaluation_batch_size)
         check_outputs(logits, "image {}", 0, source, resolved.precision)
         likely = metrics.probabilities(logits)
-        run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, _sha256(images)))
+        run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, predict_rows.array_sha256(images)))
         path = run.artifact("probabilities.csv")
         write_csv(path, names, likely, about["classes"])
         from pipeline.report import figures
@@ -157,10 +155,6 @@ class Predict(Stage):
         rows += [("probabilities", str(path)), ("sheet", str(sheet))]
         notes += [*hash_notes, *said_of_margins(experiment.loss, [path.name])]
         return Result(metrics=(count("images", len(names)),), table=tuple(rows), notes=tuple(notes))
-
-
-def _sha256(images: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(images).data).hexdigest()
 
 
 def model_card(source: Path) -> dict[str, Any]:

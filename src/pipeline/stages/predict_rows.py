@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ def card_of(source: Path) -> dict[str, Any]:
 
 def sha256(text: str, source: Path) -> str:
     """Hash of the rows, as the receipt has it. Raises UserError."""
-    return _sha256(read_rows(text, card_of(source)["x"][0]))
+    return array_sha256(read_rows(text, card_of(source)["x"][0]))
 
 
 def read_rows(text: str, width: int) -> np.ndarray:
@@ -68,10 +68,10 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     predict = experiment.backend.load().predictor(
         experiment, Shapes(tuple(card["x"]), tuple(card["outputs"])), saved, resolved
     )
-    x, size = _inputs(card, rows, input_dtype(resolved), text), experiment.training.evaluation_batch_size
-    outputs = np.concatenate([predict(x[first : first + size]) for first in range(0, len(x), size)])
+    x = _inputs(card, rows, input_dtype(resolved), text)
+    outputs = in_batches(predict, x, experiment.training.evaluation_batch_size)
     check_outputs(outputs, "row {}", 1, source, resolved.precision)
-    run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, _sha256(rows)))
+    run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, array_sha256(rows)))
     path = run.artifact("predictions.csv")
     names, given = _given(card, outputs)
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -120,5 +120,11 @@ def _short(names: Sequence[str], line: Sequence[Any]) -> str:
     return ", ".join(f"{value:.6g}" for value in line[:SHOWN_OUTPUTS]) + more
 
 
-def _sha256(rows: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest()
+def in_batches(predict: Callable[[np.ndarray], np.ndarray], x: np.ndarray, size: int) -> np.ndarray:
+    """What the model makes of all of x (N, ...), called with `size` examples at a time."""
+    return np.concatenate([predict(x[first : first + size]) for first in range(0, len(x), size)])
+
+
+def array_sha256(array: np.ndarray) -> str:
+    """Hash of the array's bytes in C order, whatever its dtype and shape."""
+    return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
