@@ -46,6 +46,11 @@ def all_the_same(values: Sequence[float]) -> bool:
     return len(values) > 1 and (spread := deviation(values)) is not None and spread <= NO_SPREAD * max(map(abs, values))
 
 
+def lie_apart(ours: Sequence[float], theirs: Sequence[float]) -> bool:
+    """Whether the ranges of the values do not overlap: all of ours are below all of theirs, or above."""
+    return max(ours) < min(theirs) or max(theirs) < min(ours)
+
+
 def deviation(values: Sequence[float]) -> float | None:
     """The standard deviation; None of fewer than two values, and where one is not finite."""
     return statistics.stdev(values) if len(values) > 1 and all(map(math.isfinite, values)) else None

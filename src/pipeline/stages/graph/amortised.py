@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.backends.shared.form_bench import Found
+from pipeline.report.intervals import lie_apart
 
 FEWEST = 5  # samples
 
@@ -40,8 +41,7 @@ def distinguishable(one: Found, other: Found) -> bool:
     """Whether the ranges of their later steps lie apart; both were timed. Fewer than FEWEST samples have no range."""
     if few(one, other):
         return False
-    ours, theirs = (steps(each, max(each.samples)) for each in (one, other))
-    return max(ours) < min(theirs) or max(theirs) < min(ours)
+    return lie_apart(*(steps(each, max(each.samples)) for each in (one, other)))
 
 
 def few(one: Found, other: Found) -> bool:

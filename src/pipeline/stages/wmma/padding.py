@@ -14,6 +14,7 @@ from statistics import fmean, median
 
 from pipeline.kernels.timing import FEWEST
 from pipeline.report.canvas import COLOURS, canvas, plain
+from pipeline.report.intervals import lie_apart
 from pipeline.report.table import digits
 from pipeline.runs.result import Metric, Table
 from pipeline.stages.wmma.bench import Bench
@@ -45,7 +46,7 @@ class Around:
         """
         ours = self.samples[name][size]
         padded = self.samples[name][next_multiple(size, self.gain(name, size)[1])]
-        return min(len(ours), len(padded)) >= FEWEST and (max(ours) < min(padded) or max(padded) < min(ours))
+        return min(len(ours), len(padded)) >= FEWEST and lie_apart(ours, padded)
 
     def typical_gain(self, name: str) -> float:
         """The median of `gain` over the sizes that are no multiple of 8; of one that is not certain it is 1."""
