@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field
 
 from pipeline.contracts import Stage
-from pipeline.contracts.physics import Problem, Solver
 from pipeline.errors import RunError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import FORMATS
@@ -22,6 +21,7 @@ from pipeline.pinn.fits import check_fits
 from pipeline.pinn.solution import Solution
 from pipeline.report import table
 from pipeline.runs import receipt as receipts
+from pipeline.runs import weights
 from pipeline.runs.fit import Observation
 from pipeline.runs.result import Metric, Result, count, seconds
 from pipeline.runs.resume import identity, resumptions
@@ -49,7 +49,7 @@ class Pinn(Stage):
 
     def check(self, experiment: Experiment) -> None:
         """Refuse what does not go together, before the run begins. Raises UserError and Impossible."""
-        check_fits(experiment.problem, hard=is_hard(experiment.solver, experiment.problem))
+        check_fits(experiment.problem, hard=experiment.solver.hard_for(experiment.problem))
         experiment.solver.check(experiment.problem, experiment.precision.name)
         experiment.solver.check_backend(experiment.backend.name, experiment.problem)
 
@@ -68,7 +68,7 @@ class Pinn(Stage):
             problem,
             start,
             resolved.precision,
-            hard=is_hard(solver, problem),
+            hard=solver.hard_for(problem),
             line_search=solver.line_search(problem),
             seed=experiment.seed,
         )
@@ -114,11 +114,6 @@ class Pinn(Stage):
         )
 
 
-def is_hard(solver: Solver, problem: Problem) -> bool:
-    """Whether the conditions on the boundary are built into the outputs."""
-    return solver.hard_for(problem)
-
-
 def save(run: Run, experiment: Experiment, found: Solution) -> None:
     """The network, what it takes and gives, and the points that it was trained on."""
     problem = experiment.problem
@@ -138,7 +133,7 @@ def save(run: Run, experiment: Experiment, found: Solution) -> None:
 def seen(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, found: Solution) -> None:
     """Add to the receipt what was seen. Raises RunError where it was computed in another dtype (strict)."""
     receipt["points_sha256"] = errors.points_sha256(found.points)
-    receipt["weights_sha256"] = weights_sha256(found)
+    receipt["weights_sha256"] = weights.digest(solution.as_weights(found.fitted))
     receipt["parameters"] = found.parameters
     receipt["peak_memory"] = dict(found.peak_memory)
     where = Observation("where the parameters lie", product_devices=Counter([found.device] if found.device else []))
@@ -167,13 +162,6 @@ def seen(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, fo
         raise RunError(f"{message}; precision.strict=false lets the run pass and keeps this in the receipt")
 
 
-def weights_sha256(found: Solution) -> str:
-    """Hash of the layers and coefficients."""
-    from pipeline.runs import weights
-
-    return weights.digest(solution.as_weights(found.fitted))
-
-
 def draw(run: Run, experiment: Experiment, found: Solution, measured: Measured) -> None:
     """The history with its errors as a table, and the figures."""
     from pipeline.pinn import figures as drawing
@@ -190,7 +178,7 @@ def solver_of(experiment: Experiment) -> str:
     """In words: its name, what conditions it has, how many seeds it trains."""
     solver = experiment.solver
     parts = [choice(solver)]
-    parts.append(f"{'hard' if is_hard(solver, experiment.problem) else 'soft'} conditions")
+    parts.append(f"{'hard' if solver.hard_for(experiment.problem) else 'soft'} conditions")
     if solver.seeds > 1:
         parts.append(
             f"seeds {experiment.seed} to {experiment.seed + solver.seeds - 1}, the one with the lowest loss is shown"
