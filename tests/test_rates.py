@@ -159,8 +159,8 @@ from pipeline.backends.keras import breakdown, fit
 
 data = load_data(experiment)
 with breakdown.runtime_settings(experiment, resolved):
-    model, *_ = fit._initial_model(experiment, data.task.shapes, resolved)
-    made = fit._optimizer(experiment, model, resolved), fit._loss(experiment)
+    model, *_ = fit.initial_model(experiment, data.task.shapes, resolved)
+    made = fit.optimizer_of(experiment, model, resolved), fit.widened_loss(experiment)
     engine = fit.engine_module.Engine(experiment, data.task, model, *made)
     go = breakdown.training_go(engine, experiment, data, 0.001)
     for _ in range(3):

@@ -19,12 +19,12 @@ from pipeline.backends.keras import xla_ops
 from pipeline.backends.keras.blocks import prepared
 from pipeline.backends.keras.fit import (
     BACKEND,
-    _initial_model,
-    _loss,
-    _optimizer,
     engine_module,
+    initial_model,
     keras,
+    optimizer_of,
     runtime_settings,
+    widened_loss,
 )
 from pipeline.backends.keras.hlo import RANGES, Sizes
 from pipeline.backends.shared import gpu_kernels
@@ -75,9 +75,9 @@ def step_breakdown(experiment: Experiment, data: Data, resolved: Resolved, step_
     """The operations of a training's steps by time, and each product's own ceiling."""
     gpu, compute = resolved.place.kind == "gpu", FORMATS[resolved.precision].compute
     with runtime_settings(experiment, resolved):
-        model, *_ = _initial_model(experiment, data.task.shapes, resolved)
+        model, *_ = initial_model(experiment, data.task.shapes, resolved)
         engine = engine_module.Engine(
-            experiment, data.task, model, _optimizer(experiment, model, resolved), _loss(experiment)
+            experiment, data.task, model, optimizer_of(experiment, model, resolved), widened_loss(experiment)
         )
         go = training_go(engine, experiment, data, step_s)
         for _ in range(2):  # the first time it compiles

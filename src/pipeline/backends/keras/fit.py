@@ -70,10 +70,10 @@ KERAS_SEEDS = ("global_random_seed", "global_seed_generator")
 def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit:
     """Train the experiment's model and return it as NumPy weights. Raises RunError where the run cannot go on."""
     with runtime_settings(experiment, resolved):
-        model, parameters, start = _initial_model(experiment, data.task.shapes, resolved)
-        optimizer = _optimizer(experiment, model, resolved)
+        model, parameters, start = initial_model(experiment, data.task.shapes, resolved)
+        optimizer = optimizer_of(experiment, model, resolved)
         watch = Watch(experiment, run, data.task, Plan.of(experiment, len(data.train)), start.adapters)
-        engine = engine_module.Engine(experiment, data.task, model, optimizer, _loss(experiment))
+        engine = engine_module.Engine(experiment, data.task, model, optimizer, widened_loss(experiment))
         watch.keeper.snapshot = lambda: partial(state.write_made, engine.snapshot())
         watch.keeper.keeping.prepare = getattr(engine, "prepare", None)  # JAX copies nothing
         watch.keeper.observation = lambda: engine.observe() if watch.finished else None  # no step is left to observe
@@ -145,7 +145,7 @@ def _subject(model: Any, engine: Engine, shapes: Shapes, place: Place) -> Subjec
     return Subject(model, current, engine.settle, shapes, keras.config.floatx(), place)
 
 
-def _loss(experiment: Experiment) -> Any:
+def widened_loss(experiment: Experiment) -> Any:
     """The experiment's loss over outputs widened to float32 at least (see pipeline.losses)."""
     loss = experiment.loss.keras()
 
@@ -159,7 +159,7 @@ def _loss(experiment: Experiment) -> Any:
 def check_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> None:
     """Refuse a model that cannot be trained on examples of these shapes. Raises UserError."""
     with runtime_settings(experiment, resolved):
-        model, *_ = _initial_model(experiment, shapes, resolved)
+        model, *_ = initial_model(experiment, shapes, resolved)
         if experiment.optimizer.asks_the_model:
             experiment.kinds_of_update(weights.shapes_keras(model), model.output_shape[-1])
 
@@ -180,7 +180,7 @@ def loss_of(experiment: Experiment, resolved: Resolved) -> Iterator[Callable[...
         )
 
 
-def _initial_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> tuple[Any, int, Start]:
+def initial_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> tuple[Any, int, Start]:
     """The model as training starts from it, how many weights are trained, and whose values they have.
 
     Keras's generators are seeded first. Raises UserError where it cannot be trained in the memory there is.
@@ -218,7 +218,8 @@ def _trained(model: Any) -> int:
     return sum(math.prod(variable.shape) for variable in model.trainable_variables)
 
 
-def _optimizer(experiment: Experiment, model: Any, resolved: Resolved) -> Any:
+def optimizer_of(experiment: Experiment, model: Any, resolved: Resolved) -> Any:
+    """Keras's optimizer, built for the weights of the model that are trained; it scales the loss if the precision asks."""
     optimizer: Any = experiment.optimizer.keras()
     if experiment.optimizer.several:
         kinds = experiment.kinds_of_update(weights.shapes_keras(model), model.output_shape[-1])

@@ -11,12 +11,12 @@ from pipeline.backends.keras.blocks import prepared
 from pipeline.backends.keras.breakdown import step_breakdown as step_breakdown
 from pipeline.backends.keras.fit import (
     BACKEND,
-    _initial_model,
-    _loss,
-    _optimizer,
     engine_module,
+    initial_model,
     keras,
+    optimizer_of,
     runtime_settings,
+    widened_loss,
 )
 from pipeline.backends.keras.net import called
 from pipeline.backends.keras.updates import bounded
@@ -36,11 +36,11 @@ SIDE = {"cpu": 1024, "gpu": 8192}
 def first_step(experiment: Experiment, data: Data, resolved: Resolved) -> FirstStep:
     """The first step again, from the same weights and examples, without dropout."""
     with runtime_settings(experiment, resolved):
-        model, *_ = _initial_model(experiment, data.task.shapes, resolved)
+        model, *_ = initial_model(experiment, data.task.shapes, resolved)
         for layer in model._flatten_layers():
             if isinstance(layer, keras.layers.Dropout):
                 layer.rate = 0.0
-        optimizer, loss = _optimizer(experiment, model, resolved), _loss(experiment)
+        optimizer, loss = optimizer_of(experiment, model, resolved), widened_loss(experiment)
         rows = first_batch(experiment, data)
         x, y = map(keras.ops.convert_to_tensor, prepared(data, data.training(rows, 0)))
 
