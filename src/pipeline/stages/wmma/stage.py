@@ -28,6 +28,7 @@ from pipeline.runs import receipt as receipts
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import group_of, spec
+from pipeline.stages.by_framework import TAKES
 from pipeline.stages.wmma import tables
 from pipeline.stages.wmma.bench import TRIAL, Bench
 from pipeline.stages.wmma.found import Plan
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 OF_DEVICE = ("device", "device.name")  # the only keys of a device that decide anything here
-TAKES = ("stage", "device", "seed", "tracking", "name", "output_dir", "hydra", "sweep", "experiment")
 MOST_THREADS = 1024
 COMPILED_FOR = (90,)  # one: NVRTC takes about a second of a core for each large kernel
 # N where nothing else is said. A GPU of many cores has too little to do at the sizes that keep a CPU busy.
