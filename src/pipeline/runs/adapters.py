@@ -35,7 +35,7 @@ class Adapters:
 
     @property
     def rank(self) -> int:
-        """Of all of them."""
+        """The rank, which is the same for all adapters."""
         return next(array.shape[-1] for name, array in self.values.items() if name.endswith(".adapter_a"))
 
     @property

@@ -105,7 +105,7 @@ class Writer:
 
     @property
     def busy(self) -> bool:
-        """Whether one is being written."""
+        """Whether a checkpoint is being written."""
         return self.under_way is not None and not self.under_way.done()
 
     def due(self, step: int) -> bool:
@@ -136,7 +136,7 @@ class Writer:
             self.under_way = None
 
     def close(self) -> None:
-        """After the last step."""
+        """Wait for the checkpoint that is being written, and end the thread that writes."""
         self.wait()
         if self.pool is not None:
             self.pool.shutdown()

@@ -49,5 +49,5 @@ class LossScale:
         }
 
     def metrics(self) -> tuple[Metric, ...]:
-        """Its part of a result."""
+        """The last scale and the number of skipped steps, as metrics of a result."""
         return Metric("loss_scale/final", self.final), count("loss_scale/skipped_steps", self.skipped_steps)

@@ -27,7 +27,7 @@ class CoresHad:
 
     @contextmanager
     def during(self) -> Iterator[None]:
-        """All that is measured."""
+        """Around all that is measured: count the CPU time of others, and ask the probe before and after."""
         self._ask_probe()
         with self.counted():
             yield

@@ -72,12 +72,12 @@ class Generate(Stage):
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """All texts that end one."""
+        """The texts at any of which a generated text ends."""
         return (self.stop,) if isinstance(self.stop, str) else self.stop
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """All of them."""
+        """The prompts as a tuple, also where a single one was given."""
         return (self.prompt,) if isinstance(self.prompt, str) else self.prompt or ()
 
     def needs_less(self) -> str:

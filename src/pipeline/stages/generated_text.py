@@ -125,7 +125,7 @@ def decode_s(found: Generated) -> float:
 def rows(
     prompts: Sequence[str], texts: Sequence[Text], found: Generated, resolved: Resolved, paths: Sequence[Path]
 ) -> list[tuple[str, str]]:
-    """The texts themselves first."""
+    """The rows of the terminal's table, the generated texts first."""
     shown_rows = []
     for number, (prompt, text) in enumerate(zip(prompts, texts, strict=True), 1):
         which = f" {number}" if len(texts) > 1 else ""

@@ -173,7 +173,7 @@ class Rung:
     at_its_rate_s: float | None  # that the training would take if all of it went as fast as its rate; None: one epoch
 
     def metrics(self) -> list[Metric]:
-        """By the rung's name."""
+        """The rung's metrics, each named after it: `<rung>/training_s`."""
         device, compiled = self.device_bytes, self.compile_s
         return [
             seconds(f"{self.name}/training_s", self.training_s),

@@ -285,7 +285,7 @@ def costs(found: Sequence[Measured], stage: LongRange) -> Table:
 
 
 def _whose(found: Sequence[Measured]) -> str:
-    """Memory was measured."""
+    """Of what the memory was measured: of the device, or of the process."""
     return "device" if any(cost.of_device for one in found for cost in one.costs.values()) else "process"
 
 

@@ -187,7 +187,7 @@ def solver_of(experiment: Experiment) -> str:
 
 
 def metrics_found(found: Solution, measured: Measured, floor: rounding.Floor) -> list[Metric]:
-    """The run in numbers."""
+    """The metrics of a solution: its errors and loss, steps, times, and the unknowns that it found."""
     return [
         Metric("test/relative_l2", measured.relative_l2, direction="min"),
         Metric("test/max_error", measured.largest, direction="min"),
@@ -211,7 +211,7 @@ def metrics_residual(residuals: unseen.Residuals | None) -> list[Metric]:
 
 
 def rows_residual(residuals: unseen.Residuals | None) -> list[tuple[str, str]]:
-    """The same in words."""
+    """The residuals as rows of the table at the end; none where they were not measured."""
     if residuals is None:
         return []
     return [("residual", f"{residuals.trained:.1e} at the training points, {residuals.unseen:.1e} at others")]
@@ -234,7 +234,7 @@ def rows_over(spread: Sequence[float]) -> list[tuple[str, str]]:
 
 
 def beside(floor: rounding.Floor) -> str:
-    """What of the loss is rounding."""
+    """What rounding alone would make of the loss, to be written beside it."""
     return "" if floor.loss is None else f"; rounding alone makes {floor.loss:.1e}"
 
 
@@ -248,7 +248,7 @@ def rows(
     floor: rounding.Floor,
     receipt: dict[str, Any],
 ) -> list[tuple[str, str]]:
-    """The table at the end."""
+    """The rows of the table that the run ends with."""
     last, count = found.history[-1], sum(len(points) for points in found.points.values())
     one = found.seconds / found.steps
     each = f"{table.seconds(one)} a step" if one >= 1 else f"{one * 1000:.3g} ms a step"

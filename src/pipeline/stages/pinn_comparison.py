@@ -155,7 +155,7 @@ class Measured:
 
 
 def measured(name: str, entries: Sequence[Entry], stage: PinnComparison) -> Measured:
-    """What the runs of a row have left."""
+    """What the finished runs of a row have measured."""
     ended = [entry for entry in entries if entry.state == "done" and entry.run is not None]
     each = [entry.metrics["test/relative_l2"].value for entry in ended]
     if not each:
@@ -287,7 +287,7 @@ def _brief(seconds: float) -> str:
 
 
 def metrics(found: Sequence[Measured]) -> tuple[Metric, ...]:
-    """Those of every row that has any."""
+    """The metrics of every row of which a run has finished."""
     measured = [count("rows", sum(one.n > 0 for one in found))]
     for one in found:
         if one.n:

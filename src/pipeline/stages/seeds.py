@@ -137,7 +137,7 @@ def metrics(trained: Sequence[Trained]) -> tuple[Metric, ...]:
 
 
 def values_of(trained: Sequence[Trained], name: str) -> list[float]:
-    """A result of each seed."""
+    """The metric of that name of each seed's training."""
     return [one.results[name].value for one in trained]
 
 

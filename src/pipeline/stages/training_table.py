@@ -29,7 +29,7 @@ def rows(
     receipt: dict[str, Any],
     unit: str,
 ) -> list[tuple[str, str]]:
-    """The table at the end."""
+    """The rows of the table that a training ends with."""
     rates = [epoch.units_per_s for epoch in steady(fit.epochs)]
     cold = f"; {left_out(fit.epochs, experiment.training.period)}"
     profiled = "; measured with a profiler" if receipt.get("profile") else ""
@@ -147,7 +147,7 @@ def frozen_row(receipt: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def augmentation_row(settings: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """What changed the training images."""
+    """A row about the augmentation of the training images; none without one."""
     if settings is None:
         return []
     values = ", ".join(f"{key} {str(value).lower()}" for key, value in settings.items() if key != "_target_")

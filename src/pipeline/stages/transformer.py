@@ -39,7 +39,7 @@ class Samples:
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """All of them."""
+        """The prompts as a tuple, also where a single one was given."""
         return (self.prompt,) if isinstance(self.prompt, str) else self.prompt or ()
 
     def written(self) -> Written:

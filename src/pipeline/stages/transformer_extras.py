@@ -71,7 +71,7 @@ def baselines(experiment: Experiment, run: Run) -> Result:
 
 
 def baseline(name: str, bits_per_byte: Callable[[], float]) -> Result:
-    """One of them."""
+    """The result of one baseline. `bits_per_byte`: computes it."""
     bits = bits_per_byte()
     metric = Metric(f"baseline/{name.replace('-', '_')}", bits, "bits/byte", direction="min")
     return Result((metric,), table=(("baselines", f"{name} {bits:.4f}"),))

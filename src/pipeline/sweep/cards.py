@@ -43,7 +43,7 @@ class Cards:
         return {**environment, VISIBLE: ",".join(map(_as_cuda_knows, cards))} if _any_card(cell) else environment
 
     def leave(self, number: int) -> None:
-        """A cell has ended."""
+        """Free the cards of a cell that has ended."""
         self.taken.pop(number, None)
 
 

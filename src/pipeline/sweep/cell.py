@@ -56,7 +56,7 @@ def job_file(folder: Path, number: int) -> Path:
 
 
 def log_file(job: Path) -> Path:
-    """What the cell prints."""
+    """The file that a cell's output goes to, beside its job file."""
     return job.with_suffix(".log")
 
 

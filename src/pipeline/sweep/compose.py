@@ -82,7 +82,7 @@ class Composer:
         return override.key_or_group in self.groups or override.package is not None
 
     def _base(self, choices: tuple[str, ...]) -> Base:
-        """The config of these choices."""
+        """The composed config of these choices, remembered as bytes."""
         if choices not in self.bases:
             config = self.loader.load_sweep_config(self.master, list(choices))
             with flag_override(config, ["struct", "readonly"], [False, False]):

@@ -182,7 +182,7 @@ def _by_reason(decisions: Sequence[Decision]) -> list[str]:
 
 
 def _grid(decisions: Sequence[Decision]) -> dict[str, str]:
-    """The swept keys with their values."""
+    """Each swept key with its values, joined by commas."""
     values: dict[str, list[str]] = {}
     for decision in decisions:
         for key, value in decision.cell.swept.items():

@@ -101,7 +101,7 @@ class CellLauncher(Launcher):
         return None
 
     def composer(self) -> Any:
-        """What composes their configs."""
+        """What composes the configs of cells."""
         from pipeline.sweep.compose import Composer
 
         return Composer(self.loader, self.master, self.ask())

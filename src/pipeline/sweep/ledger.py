@@ -43,7 +43,7 @@ class Ledger:
             self.live.stop()
 
     def started(self, cell: Cell) -> None:
-        """A cell's process was asked for."""
+        """Note that a cell's process was asked for, and draw it."""
         self.running[cell.number] = (cell, time.monotonic())
         self._draw()
 
@@ -53,7 +53,7 @@ class Ledger:
             file.write(f"{run}\n")
 
     def ended(self, outcome: Outcome) -> None:
-        """A line that stays."""
+        """Note how a cell ended, and print it as a line that stays."""
         self.running.pop(outcome.cell.number, None)
         self.outcomes.append(outcome)
         progress = f"[{len(self.outcomes)}/{self.total}]" if self.total is not None else f"[{len(self.outcomes)}]"
@@ -105,7 +105,7 @@ def named(cell: Cell) -> str:
 
 
 def word_of(outcome: Outcome) -> str:
-    """done, failed, killed, pruned."""
+    """How a cell ended in one word: done, failed, killed or pruned."""
     return {"FINISHED": "done"}.get(outcome.state, outcome.state.lower())
 
 

@@ -186,7 +186,7 @@ def _seeds(experiment: Experiment) -> tuple[str, int]:
 
 
 def decide_one(cell: Cell, retry: str, history: History) -> Decision:
-    """Whether one cell has to run."""
+    """Whether one cell has to run, and why; by its past runs and `retry`."""
     assert cell.experiment is not None
     past = history.of(cell.experiment, cell.where)
     if retry == "all":

@@ -282,7 +282,7 @@ def pause(quiet: float) -> float:
 
 
 def is_open(run: Path) -> bool:
-    """Whether a run says RUNNING."""
+    """Whether a run's status says that it is still running."""
     status = read_status(run)
     return status is not None and status.state == "RUNNING"
 

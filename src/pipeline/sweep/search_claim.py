@@ -50,7 +50,7 @@ class Asked:
     cells: Mapping[str, Cell]
 
     def plain(self) -> dict[str, Any]:
-        """As the study keeps it."""
+        """What is asked for as plain data, as the study keeps it."""
         found = {"metric": list(self.metrics), "direction": list(self.directions), "space": dict(self.space)}
         return {**found, "cells": {label: _plain(cell) for label, cell in self.cells.items()}}
 

@@ -52,7 +52,7 @@ class Unrepeated(BaseSampler):
         return there or found
 
     def sample_independent(self, study: Study, trial: FrozenTrial, name: str, distribution: BaseDistribution) -> Any:
-        """Of a key that is not searched."""
+        """Leave a key that is not in the searched space to the sampler that this one wraps."""
         return self.base.sample_independent(study, trial, name, distribution)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:

@@ -105,7 +105,7 @@ def point_of(params: Mapping[str, Any], space: Space) -> Point:
 
 
 def drawn(space: Space, draw: random.Random) -> dict[str, Any]:
-    """Any point of a discrete space."""
+    """A random point of a discrete space."""
     return {key: draw.choice(values_of(distribution) or ()) for key, distribution in space.items()}
 
 

@@ -220,7 +220,7 @@ class Pivot:
         return self.losses_differ and not self.chosen and self.judge.endswith("/loss")
 
     def kind(self, name: str) -> str:
-        """The kind of a metric."""
+        """The kind that a metric was declared with."""
         return self.declared[name].kind if name in self.declared else "result"
 
     def named(self, name: str) -> str:

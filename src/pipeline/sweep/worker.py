@@ -150,14 +150,14 @@ class Lines:
         self.waiting: list[dict[str, Any]] = []
 
     def new(self) -> list[dict[str, Any]]:
-        """What can be read without waiting."""
+        """The messages that can be read without waiting."""
         while select.select([self.descriptor], [], [], 0)[0] and not self.ended:
             self._read()
         found, self.waiting = self.waiting, []
         return found
 
     def wait(self) -> dict[str, Any]:
-        """The next one."""
+        """Wait for the next message. The process ends where the other end has closed."""
         while not self.waiting:
             self._read()
             if self.ended:

@@ -47,7 +47,7 @@ class Worker:
             self.process.stdin.flush()
 
     def read(self) -> list[tuple[int, str | None]]:
-        """The cells that have ended."""
+        """The numbers of the cells that have ended, each with what killed it, or None."""
         assert self.process.stdout is not None
         data = os.read(self.process.stdout.fileno(), 1 << 16)
         if not data:

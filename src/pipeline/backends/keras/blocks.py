@@ -100,7 +100,7 @@ class HeldOut:
         self.whole = prepared(data, data.validation) if isinstance(experiment.loader, Memory) else None
 
     def measured(self) -> tuple[float, float]:
-        """Mean loss and mean score."""
+        """Mean loss and mean score over the validation examples."""
         loss = score = 0.0
         task, examples = self.data.task, len(self.data.validation)
         for x, y in self._batches():

@@ -52,11 +52,11 @@ class Several:
         self.batch: dict[str, list[int]] = {}
 
     def placed(self, state: Any) -> Any:
-        """The state on the devices."""
+        """The training's state (a tree of arrays), each array where this class places it."""
         return jax.tree.map(lambda value: jax.device_put(value, self._place_of(value)), state)
 
     def everywhere(self, arrays: Any) -> Any:
-        """Arrays on each device."""
+        """The arrays, copied whole to each device."""
         return jax.device_put(arrays, self.whole)
 
     def places(self, state: Any) -> Any:

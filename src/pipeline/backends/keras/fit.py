@@ -219,7 +219,7 @@ def _trained(model: Any) -> int:
 
 
 def optimizer_of(experiment: Experiment, model: Any, resolved: Resolved) -> Any:
-    """Keras's optimizer, built for the weights of the model that are trained; it scales the loss if the precision asks."""
+    """Keras's optimizer, built for the weights that are trained; scales the loss where the precision asks for it."""
     optimizer: Any = experiment.optimizer.keras()
     if experiment.optimizer.several:
         kinds = experiment.kinds_of_update(weights.shapes_keras(model), model.output_shape[-1])

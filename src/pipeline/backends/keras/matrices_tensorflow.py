@@ -36,7 +36,7 @@ class Matrices(arrays_tensorflow.Arrays):
 
 
 def matrices(place: str, limit: int | None) -> Matrices:
-    """On `cpu` or `gpu:0`."""
+    """Products on `place`: `cpu` or `gpu:0`. `limit`: bytes of GPU memory (None: all)."""
     tf.config.experimental.enable_tensor_float_32_execution(False)
     tensorflow_devices.grow_as_needed(tf)
     if limit is not None:

@@ -134,7 +134,7 @@ def _values(net: Any) -> list[Any]:
 
 
 def _digest(net: Any) -> str:
-    """Of the weights, as they stand."""
+    """Hash of the net's present weights."""
     return digest(weights.from_keras(net))
 
 

@@ -31,7 +31,7 @@ class Operations:
         return event.name if event.on_gpu else None
 
     def kind(self, name: str) -> str:
-        """What an operation is."""
+        """The kind of an operation, by its name in the profile."""
         node, _, operation = name.rpartition(":")
         part = part_of_step(node)
         if part is not None:
@@ -47,6 +47,6 @@ class Operations:
         return re.sub(r"^while/body/_\d+/", "", name)
 
     def sizes(self, name: str) -> list[Sizes]:
-        """The product that an operation is."""
+        """The sizes of the matrix product that an operation computes; empty for any other."""
         found = self.products.sizes(name.rpartition(":")[0])
         return [found] if found is not None else []

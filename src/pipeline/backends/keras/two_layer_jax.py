@@ -75,7 +75,7 @@ WAYS: tuple[type[Way], ...] = (Eager, Jit)
 
 
 def arrays(place: str) -> Arrays:
-    """On `cpu` or `gpu:0`."""
+    """JAX's arrays on `place` (`cpu` or `gpu:0`), with float64."""
     jax.config.update("jax_enable_x64", True)
     in_float64()
     return Arrays(place)

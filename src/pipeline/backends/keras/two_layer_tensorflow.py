@@ -16,7 +16,7 @@ from pipeline.backends.shared.two_layer import Form, Way
 
 
 def loss_of(x: tf.Tensor, y: tf.Tensor, w1: Any, w2: Any) -> tf.Tensor:
-    """Of tensors and of variables."""
+    """The sum of squared errors; the weights may be tensors or variables."""
     return tf.reduce_sum(tf.square(tf.nn.relu(x @ w1) @ w2 - y))
 
 
@@ -122,6 +122,6 @@ WAYS: tuple[type[Way], ...] = (Eager, Function, Xla)
 
 
 def arrays(place: str) -> Arrays:
-    """On `cpu` or `gpu:0`."""
+    """TensorFlow's arrays on `place` (`cpu` or `gpu:0`), with Keras in float64."""
     in_float64()
     return Arrays(place)

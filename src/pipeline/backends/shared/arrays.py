@@ -20,7 +20,7 @@ class Arrays(Protocol):
         ...
 
     def wait(self, arrays: Sequence[Any]) -> None:
-        """Until all are computed."""
+        """Return once all are computed."""
         ...
 
     def ready(self, arrays: Sequence[Any]) -> bool:

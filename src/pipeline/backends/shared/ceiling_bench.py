@@ -46,15 +46,15 @@ class Operations(Arrays, ABC):
 
     @abstractmethod
     def cast(self, array: Any, dtype: str) -> Any:
-        """In a dtype, by its name in NumPy."""
+        """The array in another dtype, by its name in NumPy."""
 
     @abstractmethod
     def product(self, a: Any, b: Any) -> Call:
-        """A product of matrices."""
+        """What computes the product of two matrices."""
 
     @abstractmethod
     def add(self, a: Any, b: Any) -> Call:
-        """A sum of two vectors."""
+        """What computes the sum of two vectors."""
 
     def convolution(self, x: Any, w: Any) -> Call:
         """x (images, height, width, channels) with w (3, 3, channels, filters), padded with zeros to x's size."""
@@ -142,7 +142,7 @@ class Bench:
         self.found[name] = replace(before, of=one.case.of, error=error, seen=seen, samples=samples)
 
     def _add_energy(self, name: str, case: Case, meter: Meter) -> None:
-        """Of a product that was timed."""
+        """Measure the energy of a product that was timed, in J/FLOP."""
         energy = name.replace("/product/", "/energy/")
         self.found[energy] = replace(self.found[name], name=energy, unit="J/FLOP", samples=())
         with self._faults(energy):  # its own: the product is right and has its samples
@@ -182,7 +182,7 @@ class Bench:
         return case, 0.0
 
     def _each(self, run: Call) -> Call:
-        """Waited for in each call."""
+        """The call, followed by a wait for its result."""
 
         def waited() -> Any:
             result = run()
@@ -204,7 +204,7 @@ class Bench:
         return np.asarray(self.operations.get(self.operations.cast(array, "float64")), np.float64)
 
     def compare(self, case: Case) -> None:
-        """Compute it once. Raises Wrong."""
+        """Compute the case once and compare the result with NumPy's. Raises Wrong."""
         result = case.run()
         self.operations.wait([result])
         self._compared(case, result)

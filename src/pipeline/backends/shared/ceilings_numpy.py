@@ -32,5 +32,5 @@ class Numpy(Arrays, Operations):
 
 
 def measured(place: str, rounds: int) -> Iterator[list[Ceiling]]:
-    """On `cpu`."""
+    """The ceilings on `place`, which is `cpu`: what is known so far, after each of them."""
     return Bench(Numpy(), place).measured(rounds)

@@ -59,7 +59,7 @@ class Found:
 
     @classmethod
     def read(cls, plain: dict[str, Any]) -> Found:
-        """From JSON, whose keys are text."""
+        """The inverse of `plain`; the keys of samples are text in JSON."""
         samples = {int(n): [(launch, wait) for launch, wait in pairs] for n, pairs in plain["samples"].items()}
         return cls(**{**plain, "samples": samples})
 
@@ -93,7 +93,7 @@ class Bench:
             self.begun[kind.name] = form
 
     def verify(self, kinds: Sequence[type[Form]]) -> None:
-        """Train by each form, and compare."""
+        """Train by each form, and compare the losses and weights with the reference."""
         for kind in kinds:
             found = self._found(kind)
             if found.missing is None and found.fault is None:
@@ -228,5 +228,5 @@ def by_norm(which: str, weights: np.ndarray, expected: np.ndarray) -> float:
 
 
 def _common(dtypes: Sequence[np.dtype]) -> str:
-    """The one dtype, or all of them."""
+    """The dtype's name, or the names of all where they differ."""
     return ", ".join(dict.fromkeys(map(str, dtypes)))

@@ -28,7 +28,7 @@ from pipeline.backends.shared.two_layer import Form, Net, Reference
 
 
 def main(folder: Path) -> None:
-    """Until no more orders come."""
+    """Verify and time forms as standard input asks, until it closes; answers go to standard output."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
         os.dup2(2, 1)
         job: dict[str, Any] = json.loads((folder / "job.json").read_text(encoding="utf-8"))

@@ -70,7 +70,7 @@ class Row:
 
     @property
     def window(self) -> list[int]:
-        """What the model sees."""
+        """The tokens that the model sees: at most `context` of them."""
         return self.tokens[self.begin : self.begin + self.context]
 
     def move(self) -> bool:

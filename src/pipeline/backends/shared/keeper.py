@@ -52,7 +52,7 @@ class Keeper:
         self.keeping.after_block(self.watch.step, self.contents, over=True)
 
     def contents(self) -> Contents:
-        """The training's present state."""
+        """The training's present state: its progress, and by name what writes each file."""
         assert self.snapshot is not None
         files: dict[str, Write] = {"state": self.snapshot()}
         best = self.watch.best.weights
@@ -78,7 +78,7 @@ class Keeper:
         }
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Put the watch where it stood."""
+        """Set the watch back to where it stood at the checkpoint."""
         watch, kept = self.watch, checkpoint.progress
         for name in SUMS:
             setattr(watch, name, kept[name])
@@ -121,7 +121,7 @@ def observation_of(checkpoint: Checkpoint) -> Observation | None:
 
 
 def plain(seen: Observation) -> dict[str, Any]:
-    """As a checkpoint keeps it."""
+    """An observation as plain data, for a checkpoint."""
     operations = [[list(key), count] for key, count in seen.operations.items()]
     return {**vars(seen), "operations": operations}
 

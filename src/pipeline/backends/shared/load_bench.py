@@ -46,7 +46,7 @@ class Feed(Protocol):
         ...
 
     def arrays(self, batch: Batch) -> Arrays:
-        """A batch as NumPy has it."""
+        """A batch as NumPy arrays."""
         ...
 
     def parts(self, source: Source, batch_size: int) -> dict[str, float]:
@@ -90,7 +90,7 @@ class Source:
         return full + (self.whole and rest > 0)
 
     def taken(self, setting: Setting) -> int:
-        """Examples in them."""
+        """How many examples a pass takes in the batches of a setting."""
         return self.examples if self.whole else self.batches(setting) * setting.batch_size
 
     def begin(self) -> float | None:
@@ -122,7 +122,7 @@ class Sample:
 
     @property
     def rate(self) -> float:
-        """Images a second."""
+        """The rate in images per second."""
         return self.images / self.seconds
 
     @property
@@ -348,7 +348,7 @@ def in_memory(mapped: np.ndarray) -> float:
 
 
 def median_rate(samples: Sequence[Sample]) -> float:
-    """Images a second."""
+    """The median rate of the samples, in images per second."""
     return float(np.median([one.rate for one in samples]))
 
 

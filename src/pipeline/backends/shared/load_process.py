@@ -42,7 +42,7 @@ def main(folder: Path) -> None:
 
 
 def write(folder: Path, bench: Bench, parts: list[dict[str, float]]) -> None:
-    """What was found so far."""
+    """Write what was found so far to the folder's found.json."""
     found = [one.plain() for one in bench.found.values()]
     write_json(folder / "found.json", {"found": found, "parts": parts})
 

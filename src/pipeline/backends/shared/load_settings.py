@@ -31,7 +31,7 @@ class Setting:
         return LOADERS[self.loader](**self.keys)
 
     def changed(self, change: Change) -> Setting:
-        """With other values of some keys."""
+        """This setting with other values of some keys."""
         keys = {**self.keys, **{name: value for name, value in change.items() if name != "batch_size"}}
         return replace(self, batch_size=change.get("batch_size", self.batch_size), keys=keys)
 
@@ -101,7 +101,7 @@ class Settings:
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Settings:
-        """From JSON."""
+        """The inverse of `plain`."""
         others = [Setting(**one) for one in plain["others"]]
         return cls(Setting(**plain["plainest"]), plain["axes"], others, plain["every"])
 

@@ -35,5 +35,5 @@ def matrices(place: str, limit: int | None) -> Matrices:
 
 
 def apart(place: str, limit: int | None) -> tuple[Any, Any] | str:
-    """Never."""
+    """NumPy has no second device: the reason, whatever is asked for."""
     return "NumPy knows one device"

@@ -151,7 +151,7 @@ class Watch:
             self.run.log(numbers(metrics), step)
 
     def epoch(self, metrics: Mapping[str, Any], step: int) -> None:
-        """What stands at an epoch's end."""
+        """Record the metrics of an epoch that has ended."""
         self.epochs += 1
         found = numbers(metrics)
         self.last |= found

@@ -160,7 +160,7 @@ class Watch:
 
     @property
     def mean_score(self) -> float:
-        """Of the epoch so far."""
+        """The mean score of the epoch so far."""
         return self.score_sum / (self.seen * self.task.units)
 
     def pause(self) -> None:

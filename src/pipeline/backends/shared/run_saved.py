@@ -36,7 +36,7 @@ def read(kind, folder):  # type: ignore[no-untyped-def]
 
 
 def main(kind, folder, net, target, steps):  # type: ignore[no-untyped-def]
-    """Read, train, write."""
+    """Read a saved graph and a net's start, train by the graph, and write losses and weights."""
     sys.meta_path.insert(0, Without())
     import numpy as np
 

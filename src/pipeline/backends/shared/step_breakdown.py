@@ -171,5 +171,5 @@ def first_batch(experiment: Experiment, data: Data) -> np.ndarray:
 
 
 def as_json(machine: Machine, step_breakdown: StepBreakdown) -> dict[str, Any]:
-    """What a probe found, for a file."""
+    """What a probe found, as plain data for a JSON file."""
     return {"machine": asdict(machine), "step_breakdown": asdict(step_breakdown)}

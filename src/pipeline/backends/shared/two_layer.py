@@ -43,7 +43,7 @@ class Reference:
 
 
 def drawn(sizes: Sizes, rate: float, seed: int) -> Net:
-    """The net of a seed."""
+    """A net with normal inputs, targets and weights, drawn from a seed."""
     n, d_in, h, d_out = sizes
     generator = np.random.default_rng(seed)
     x, y = generator.standard_normal((n, d_in)), generator.standard_normal((n, d_out))
@@ -133,7 +133,7 @@ class Way(Form):
 
     @abstractmethod
     def build(self) -> Callable[..., Any]:
-        """What is called for a step."""
+        """Make the function that is called for each step."""
 
     def start_from(self, w1: Any, w2: Any) -> None:
         self.weights = w1, w2

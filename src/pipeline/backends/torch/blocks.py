@@ -106,7 +106,7 @@ class StreamedBlocks:
         return batches if self.waiter is None else paced(batches, self.waiter)
 
     def make(self, batch: Any) -> Any:
-        """A fetched batch on the device."""
+        """A batch that was fetched, moved to the device."""
         return self.module.moved(batch) if self.copies is None else self.copies.finish(batch)
 
     def _taken(self, block: Block) -> Iterator[Any]:

@@ -88,7 +88,7 @@ class CompiledStep:
         return len(x) == self.batch_size
 
     def __call__(self, x: torch.Tensor, y: torch.Tensor, share: float | None = None, *, update: bool = True) -> Losses:
-        """As Step's."""
+        """The same as Step's call, of which this is the compiled form."""
         self.steps += 1
         if self.graph is not None:
             return self._replay(x, y)

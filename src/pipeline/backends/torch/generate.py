@@ -36,7 +36,7 @@ class Steps:
         self.cache: Any = None
 
     def put(self, saved: Weights) -> None:
-        """Go on with these weights."""
+        """Take these weights in place of the net's."""
         weights.to_torch(self.net, saved, "the saved run")
 
     def prefill(self, tokens_BT: np.ndarray, lengths_B: np.ndarray, /) -> np.ndarray:

@@ -73,7 +73,7 @@ class Group:
         return bool(count.item())
 
     def gathered(self, mine: dict[str, Any]) -> list[dict[str, Any]]:
-        """What each process says, by rank."""
+        """What every process passes as `mine`, by rank. Every process has to call it."""
         found: list[Any] = [None] * self.count
         dist.all_gather_object(found, mine)
         return found

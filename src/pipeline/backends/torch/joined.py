@@ -246,7 +246,7 @@ def about(mine: Launched, problem: str | None) -> dict[str, Any]:
 
 
 def named(one: dict[str, Any]) -> str:
-    """A process as an error names it."""
+    """A process in words, for an error."""
     return f"process {one['rank']} of {one['count']} of the training (on {one['host']}, {one['address']})"
 
 

@@ -32,7 +32,7 @@ class Matrices(arrays.Arrays):
 
 
 def matrices(place: str, limit: int | None) -> Matrices:
-    """On `cpu` or `gpu:0`."""
+    """Products on `place`: `cpu` or `gpu:0`. `limit`: bytes of GPU memory (None: all)."""
     made = Matrices(place)
     if limit is not None:
         total = torch.cuda.get_device_properties(made.on).total_memory
@@ -41,7 +41,7 @@ def matrices(place: str, limit: int | None) -> Matrices:
 
 
 def apart(place: str, limit: int | None) -> tuple[Matrices, Matrices] | str:
-    """A GPU and the CPU."""
+    """Products on a GPU and on the CPU, or why there are no two devices."""
     if place == "cpu":
         return "torch has one CPU device; a second one is a GPU"
     return matrices(place, limit), Matrices("cpu")

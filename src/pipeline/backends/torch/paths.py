@@ -62,7 +62,7 @@ def _path(name: str, source: Tensor, target: Tensor, rounds: int) -> list[Ceilin
 
 
 def _seconds(source: Tensor, target: Tensor, calls: int) -> float:
-    """Of a copy, each waited for."""
+    """Mean seconds of a copy over so many calls, each waited for."""
     torch.cuda.synchronize()
     began = time.perf_counter()
     for _ in range(calls):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Train along."""
+    """Train along with the process that started this one."""
     answers = os.dup(1)
     os.dup2(2, 1)  # what a model prints
     for number in SIGNALS:

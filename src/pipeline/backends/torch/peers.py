@@ -275,7 +275,7 @@ class Peers:
             raise RunError(f"{why}, after step {step():,}; {where_it_goes_on(self.run.folder, step())}") from error
 
     def close(self) -> None:
-        """End those that are left."""
+        """Kill the processes that are still left."""
         for process in self.processes.values():
             process.kill()
             process.wait()

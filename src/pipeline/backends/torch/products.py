@@ -73,7 +73,7 @@ def kind_of(event: Any) -> str | None:
 
 
 def _range_of(event: Any) -> str | None:
-    """Which of RANGES an event lies in."""
+    """The name among RANGES that an event lies in; None outside of all."""
     above = event.cpu_parent
     while above is not None:
         if above.name in RANGES:

@@ -69,7 +69,7 @@ class Look(Profiler):
 
 
 def watch(experiment: Experiment, data: Data, resolved: Resolved, look: Look) -> None:
-    """Train until the window is over."""
+    """Train until the steps that are to be profiled are over."""
     each = math.ceil(len(data.train) / experiment.training.batch_size)
     usual, batches = experiment.training, look.skip + look.steps
     training = replace(  # as long as it was timed, so that its schedule fits, or longer: nothing but the window ends it

@@ -232,5 +232,5 @@ WAYS: tuple[type[Way], ...] = (Eager, Script, Compiled, CudaGraph)
 
 
 def arrays(place: str) -> Arrays:
-    """On `cpu` or `gpu:0`."""
+    """torch's arrays on `place`: `cpu` or `gpu:0`."""
     return Arrays(place)

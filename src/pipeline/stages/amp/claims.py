@@ -31,13 +31,13 @@ class Claim:
 
 
 def halvings(rows: Sequence[Compared]) -> list[tuple[Compared, Compared]]:
-    """The pairs that were run."""
+    """The pairs of HALVINGS, a wide and a narrow precision, of which both were run."""
     by_name = {row.precision: row for row in rows}
     return [(by_name[wide], by_name[narrow]) for wide, narrow in HALVINGS if wide in by_name and narrow in by_name]
 
 
 def claims(rows: Sequence[Compared], *, on_cpu: bool) -> list[Claim]:
-    """Each claim with its figures."""
+    """Each claim about narrow numbers, with what was measured of each pair of `halvings`."""
     pairs = halvings(rows)
 
     def ratio(of: Callable[[Measured], float]) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ class Ratio:
 
     @property
     def no_interval(self) -> str:
-        """Why there is none, in words."""
+        """Why the ratio has no confidence interval, in words."""
         return TOO_FEW if self.n < LEAST_RUNS else ALL_THE_SAME
 
     @property
@@ -82,7 +82,7 @@ class Compared:
 
     @property
     def unit(self) -> str:
-        """Of the rate: "images/s"."""
+        """The unit of the rate, such as "images/s"."""
         return self.runs[0].rate.unit
 
     @property
@@ -91,7 +91,7 @@ class Compared:
         return self.runs[0].score.name.replace("/", " ")
 
     def values(self, of: Callable[[Measured], float]) -> list[float]:
-        """A figure of each run."""
+        """What `of` gives for each of the runs."""
         return [of(run) for run in self.runs]
 
     def median(self, of: Callable[[Measured], float]) -> float:

@@ -38,7 +38,7 @@ class Measured:
 
     @classmethod
     def read(cls, folder: Path) -> Measured:
-        """From a run's folder."""
+        """What the run in a folder has measured, read from its files."""
         config, receipt = read_config(folder), read_json(folder / "receipt.json")
         return cls(
             precision=config["precision"]["name"],
@@ -67,7 +67,7 @@ class Measured:
 
     @property
     def rate(self) -> Metric:
-        """Of training, in its task's unit."""
+        """The rate of training, in its task's unit: "images/s"."""
         return training_rate(self.metrics)
 
     @property
@@ -116,12 +116,12 @@ class Measured:
 
     @cached_property
     def gradients(self) -> np.ndarray:
-        """Of the first step, all in one."""
+        """The gradients of the first step, joined to one vector (parameters,)."""
         return flat(weights.load(self.folder / "artifacts" / "probe" / "gradients.npz"))
 
     @cached_property
     def first_weights(self) -> np.ndarray:
-        """After the first step."""
+        """The weights after the first step, as one vector (parameters,)."""
         return flat(weights.load(self.folder / "artifacts" / "probe" / "weights.npz"))
 
     @cached_property

@@ -16,7 +16,7 @@ from pipeline.stages.amp.measured import Measured
 
 
 def speed(rows: Sequence[Compared]) -> Table:
-    """Speed, time and memory."""
+    """The table of rates, times and memory, a row for each precision."""
     title = f"speed: medians over seeds; the speed-up over {BASELINE} with its 95 % interval (3 runs or more)"
     busy = said_of(max((share for row in rows for run in row.runs if (share := run.cores_of_others)), default=None))
     return Table(
@@ -74,7 +74,7 @@ def seen(rows: Sequence[Compared]) -> Table:
 
 
 def claimed(rows: Sequence[Compared], *, on_cpu: bool) -> Table:
-    """Claim beside measurement."""
+    """The table of what is claimed of half the width beside what was measured."""
     heads = tuple(f"{wide.precision} to {narrow.precision}" for wide, narrow in halvings(rows))
     lines = tuple((claim.text, claim.claimed, *claim.measured) for claim in claims(rows, on_cpu=on_cpu))
     return Table("half the width: what is claimed, and what was measured", ("claim", "claimed", *heads), lines)

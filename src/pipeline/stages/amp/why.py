@@ -49,7 +49,7 @@ ON_TORCH = {  # whose step is not compiled unless it is asked for
 
 
 def page(row: Compared, baseline: Compared) -> str:
-    """The page, in Markdown."""
+    """A page in Markdown about why a precision is faster or slower than the baseline."""
     assert row.speedup is not None
     speed = row.speedup
     known = (

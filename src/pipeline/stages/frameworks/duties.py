@@ -161,19 +161,19 @@ def datasets(experiment: Experiment, framework: Framework) -> str:
 
 
 def batches(experiment: Experiment, framework: Framework) -> str:
-    """Who shares the batches."""
+    """How many devices or processes share every batch."""
     if framework.backend.shards:
         return f"{experiment.device.processes} devices of one process, each with its part of every batch"
     return f"{experiment.device.processes} processes, each with its part of every batch"
 
 
 def shares(experiment: Experiment, framework: Framework) -> str:
-    """Who shares the weights."""
+    """How many devices share the weights."""
     return f"{experiment.device.split} devices of one process, each with its part of the weights"
 
 
 def machines(experiment: Experiment, framework: Framework) -> str:
-    """How many."""
+    """How many machines train together, and how that is started."""
     return f"{FIRST_OF_TWO.count} machines, the same command on each; or srun"
 
 
@@ -197,28 +197,28 @@ def start(experiment: Experiment, framework: Framework) -> str:
 
 
 def exchange(experiment: Experiment, framework: Framework) -> str:
-    """What it takes."""
+    """The packages that write ONNX and read it back."""
     return f"written and read back by {', '.join(PACKAGES['onnx'])}; outputs compared"
 
 
 def extra(experiment: Experiment, framework: Framework) -> str:
-    """The extra and what it adds."""
+    """The extra of this package that installs the framework, and the packages that it adds."""
     named = _extra(framework)
     return f"{f'extra {named}' if named else 'core'}: {', '.join(framework.part.packages)}"
 
 
 def packages_here(experiment: Experiment, framework: Framework, runs: Path) -> str:
-    """Versions and bytes."""
+    """The framework's packages on this machine: their versions and sizes."""
     return installed(framework.part.packages)
 
 
 def overhead(experiment: Experiment, framework: Framework) -> str:
-    """Where it is explained."""
+    """What is measured of a step's overhead."""
     return "a step's launch, wait and total, operation by operation and compiled"
 
 
 def overhead_here(experiment: Experiment, framework: Framework, runs: Path) -> str:
-    """The newest measurement."""
+    """The newest measurement of the overhead among the runs of this machine."""
     return measured(runs, framework.backend) or "not measured yet"
 
 

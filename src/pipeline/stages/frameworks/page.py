@@ -21,7 +21,7 @@ runs are not looked at: `device.processes=2` needs two cores or GPUs, `run=lates
 
 
 def page(table: Sequence[tuple[Duty, Sequence[Cell]]]) -> str:
-    """All of it."""
+    """The whole table in Markdown, a section for each duty."""
     return "\n".join([HEAD, *(_section(duty, cells) for duty, cells in table)])
 
 

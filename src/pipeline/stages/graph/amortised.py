@@ -86,6 +86,6 @@ def spread(times: Sequence[float]) -> tuple[str, str]:
 
 
 def ms(value: float) -> str:
-    """Milliseconds, to three digits."""
+    """A time in seconds, written in milliseconds to three digits."""
     thousand = 1e3 * value
     return f"{thousand:,.{0 if thousand >= 99.5 else 1 if thousand >= 9.95 else 2 if thousand >= 0.995 else 3}f}"

@@ -190,7 +190,7 @@ def _saved(listed: Found, process: FormProcess) -> Found:
 
 
 def described(found: Found) -> str:
-    """What came of a form, in a line."""
+    """What came of measuring a form, in a line."""
     if found.fault:
         return f"WRONG, so it is not timed: {found.fault}"
     if found.missing:

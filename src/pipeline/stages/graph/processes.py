@@ -123,7 +123,7 @@ def own_process(job: Job, asked: Asked, folder: Path) -> OwnProcess:
 
 
 def write(job: Job, asked: Asked, folder: Path) -> None:
-    """What the process reads."""
+    """Write what the measuring process reads: `job.json`, and the net's arrays."""
     plain = {"module": asked.module, "place": job.place, "rate": job.net.rate, "steps": job.reference.steps}
     (folder / "job.json").write_text(json.dumps(plain), encoding="utf-8")
     net, reference = job.net, job.reference
@@ -152,7 +152,7 @@ def reading(job: Job, asked: Asked, found: Found, folder: Path) -> Iterator[Runn
 
 
 def read(job: Job, found: Found, folder: Path, running: Running) -> Saved:
-    """What comes of it."""
+    """Wait for the process that trains a saved graph, and say how far its losses and weights are off."""
     assert found.saved_as is not None
     files = (folder / "saved" / found.name).rglob("*")
     size = sum(path.stat().st_size for path in files if path.is_file())

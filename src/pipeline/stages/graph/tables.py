@@ -27,7 +27,7 @@ from pipeline.stages.graph.bench import Bench
 
 
 def shown(bench: Bench) -> tuple[Table, ...]:
-    """Those that have rows."""
+    """The bench's tables, without those that have no row."""
     ends = sorted({min(bench.job.repetitions), max(bench.job.repetitions)})
     every = (of_forms(bench), of_calls(bench), of_cost(bench), of_dispatch(bench, ends), of_saved(bench))
     return tuple(one for one in every if one.rows)
@@ -190,5 +190,5 @@ def first_of(times: Sequence[float]) -> str:
 
 
 def apart(*differences: float | None) -> tuple[str, ...]:
-    """Differences, to two digits."""
+    """Differences as cells of a table, to two digits."""
     return tuple(map(small, differences))

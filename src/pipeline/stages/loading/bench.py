@@ -56,7 +56,7 @@ class Bench:
 
     @property
     def every(self) -> list[Found]:
-        """All settings."""
+        """What was found of every setting, of all sources and frameworks."""
         return [one for found in self.found.values() for one in found]
 
     def measure(self, source: Stored, framework: str) -> None:

@@ -42,12 +42,12 @@ class Gain:
 
 
 def plainest(found: Sequence[Found]) -> Found | None:
-    """The first, if it was timed."""
+    """The first setting, which is the plainest, if it took part in the final turns."""
     return found[0] if found and found[0].final else None
 
 
 def best(found: Sequence[Found]) -> Found | None:
-    """The fastest in the final turns."""
+    """The setting with the highest median rate in the final turns."""
     return max((one for one in found if one.final), key=lambda one: median_rate(one.final), default=None)
 
 

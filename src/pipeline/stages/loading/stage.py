@@ -129,7 +129,7 @@ class Loading(ByFramework):
             )
 
     def examples_of(self, data: Data, source: str) -> int:
-        """Of a pass."""
+        """How many examples a pass over a source takes."""
         return self.examples or min(EXAMPLES[source], len(data.train))
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:

@@ -21,13 +21,13 @@ REST = "rest"
 
 
 def shown(bench: Bench) -> tuple[Table, ...]:
-    """Those that have rows."""
+    """The bench's tables, without those that have no row."""
     every = (*(of_source(bench, source) for source in bench.sources), of_parts(bench), of_best(bench))
     return tuple(one for one in every if one.rows)
 
 
 def of_source(bench: Bench, source: str) -> Table:
-    """Every setting on a source."""
+    """The table of a source, a row for each framework's setting that was timed."""
     rows = []
     for (where, framework), found in bench.found.items():
         for one in found:
@@ -45,7 +45,7 @@ def of_source(bench: Bench, source: str) -> Table:
 
 
 def described(bench: Bench, source: str) -> str:
-    """What the examples lie in."""
+    """How many examples a pass takes, of which shape, and where they lie."""
     stored = bench.sources[source]
     shape = "×".join(map(str, stored.x.shape[1:]))
     of = f"{stored.examples:,} examples {shape} a pass"

@@ -72,7 +72,7 @@ class Plan:
 
     @property
     def samples(self) -> int:
-        """Of each product."""
+        """How many samples are taken of each product."""
         return self.starts * self.rounds
 
 
@@ -140,7 +140,7 @@ class Bench:
 
     @property
     def timed(self) -> Iterator[tuple[Side, Rates]]:
-        """Of each product that was right."""
+        """The rates of each product that was right, with the side that computed it."""
         for side, found in self.products.items():
             yield from ((side, Rates(one)) for one in found if one.samples)
 

@@ -16,7 +16,7 @@ Ceiling = Callable[[str], float | None]  # FLOP per second now, of a dtype; None
 
 
 def not_measured(dtype: str) -> float | None:
-    """Without a compiler, and on a GPU."""
+    """Stands in for a measured ceiling where there is none: without a compiler, and on a GPU."""
     return None
 
 

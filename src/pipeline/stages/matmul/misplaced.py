@@ -32,7 +32,7 @@ class Misplaced:
 
 
 def misplaced(here: Matrices, there: Matrices, problem: Problem, seed: int, rounds: int) -> Misplaced:
-    """Of two devices of one framework."""
+    """Time a product whose operands lie on two devices of one framework."""
     made = operands(problem, seed)
     a, b = (here.put(each, problem.dtype) for each in (made.a, made.b))
     b_there = there.put(made.b, problem.dtype)
@@ -65,7 +65,7 @@ def misplaced(here: Matrices, there: Matrices, problem: Problem, seed: int, roun
 
 
 def _seconds(matrices: Matrices, way: Callable[[], Any], made: Operands) -> float:
-    """Of one product. Raises Wrong."""
+    """Seconds that one product takes. Raises Wrong for a result that is not right."""
     began = time.perf_counter()
     result = way()
     matrices.wait([result])

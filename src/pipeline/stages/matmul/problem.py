@@ -31,17 +31,17 @@ class Problem:
 
     @property
     def flop(self) -> int:
-        """Multiplications and additions."""
+        """Floating-point operations of the product: 2N³."""
         return 2 * self.size**3
 
     @property
     def matrices_bytes(self) -> int:
-        """Of A, B and the result."""
+        """Bytes of A, B and the result together."""
         return 3 * self.size**2 * bytes_per_number(self.dtype)
 
     @property
     def needed_bytes(self) -> int:
-        """With what it is compared by."""
+        """Bytes of the matrices and of all that making and comparing them takes."""
         return self.matrices_bytes + CHECKS * self.size**2 * 8
 
     @property
@@ -120,7 +120,7 @@ class Reference:
 
 
 def signs_of(size: int) -> np.ndarray:
-    """1 and -1, the same for each size."""
+    """Random signs 1 and -1 (size,), the same in every call with that size."""
     return np.random.default_rng(size).choice((-1.0, 1.0), size)
 
 

@@ -24,7 +24,7 @@ from pipeline.stages.matmul.timing import Timing
 
 
 def main(folder: Path) -> None:
-    """Do the job."""
+    """Do the job in a folder's job.json, and write what is found to its found.json after each part."""
     job: dict[str, Any] = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     for found in timed(job) if job["what"] == "products" else [placed(job)]:
         write_json(folder / "found.json", found)

@@ -96,7 +96,7 @@ class Matmul(ByFramework):
         return tuple(found)
 
     def versions(self) -> Mapping[str, str]:
-        """The compiler of kernels in C++."""
+        """The version of the compiler of kernels in C++."""
         return {"c++": compiled.named()}
 
     def check(self, experiment: Experiment) -> None:

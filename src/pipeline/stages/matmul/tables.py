@@ -19,7 +19,7 @@ NOT_MEASURED = "not measured"
 
 
 def shown(bench: Bench) -> tuple[Table, ...]:
-    """Those that have rows."""
+    """The bench's tables, without those that have no row."""
     every = (*(of_dtype(bench, dtype) for dtype in bench.plan.dtypes), of_memory(bench), of_misplaced(bench))
     return tuple(one for one in every if one.rows)
 

@@ -49,7 +49,7 @@ class Found:
         return asdict(self)
 
     def lose_times(self, fault: str) -> None:
-        """It is wrong."""
+        """Note that the product is wrong, and drop its times."""
         self.fault, self.samples, self.calls, self.with_copies, self.ceilings = fault, [], [], [], []
 
     def add(self, other: Found) -> None:
@@ -204,7 +204,7 @@ class Timing:
         return took
 
     def _seconds_launched(self, a: Any, b: Any) -> float:
-        """For an idea of the rate."""
+        """Seconds that one product takes, for an idea of the rate."""
         began = time.perf_counter()
         self._launched(a, b)
         return time.perf_counter() - began
@@ -215,7 +215,7 @@ class Timing:
         return a, b
 
     def _launched(self, a: Any, b: Any) -> Any:
-        """The result, waited for."""
+        """The product a·b, once it is computed."""
         result = self.matrices.product(a, b)
         self.matrices.wait([result])
         return result

@@ -297,7 +297,7 @@ class Bench(Found):
         return verify(kernel, problems, prepare, self.plan.seed, self.plan.longest, printed)
 
     def note_printed(self) -> None:
-        """What users' kernels have printed."""
+        """Keep what users' kernels have printed as an artifact, and note it."""
         if self.printed.written:
             self.printed.copy_to(self.run.artifact("printed.txt"))
         for note in self.printed.notes():
@@ -358,5 +358,5 @@ def _prepared(kernel: Kernel, threads: int, index: int | None, made: Operands) -
 
 
 def _case(gemm: Gemm) -> Case:
-    """A size that is timed."""
+    """A problem whose size is timed, as a case to verify: uniform numbers."""
     return "the size that is timed", gemm, "uniform", False

@@ -43,7 +43,7 @@ class Plan:
 
     @property
     def dtype(self) -> str:
-        """That is timed."""
+        """The dtype that is timed."""
         return self.problems[0].dtype
 
     def checked_in(self, kernel: Kernel) -> str | None:
@@ -149,7 +149,7 @@ class Found:
         )
 
     def processor(self, name: str) -> str:
-        """That a kernel of the plan is for."""
+        """The processor that the kernel of that name is for: "cpu" or "gpu"."""
         return next(one.processor for one in self.plan.kernels if one.name == name)
 
     def is_uncertain(self, name: str) -> bool:

@@ -51,7 +51,7 @@ def _cells(made: MachineCode | str) -> tuple[str, ...]:
 
 
 def metrics(found: Built) -> tuple[Metric, ...]:
-    """Registers and spilled bytes."""
+    """Registers and spilled bytes of each compiled kernel, by architecture."""
     made = {key: one for key, one in found.items() if isinstance(one, MachineCode)}
     registers = [count(f"sm_{at}/{name}/registers", one.registers, "") for (name, _, at), one in made.items()]
     spilled = [count(f"sm_{at}/{name}/spilled", one.spilled, "bytes") for (name, _, at), one in made.items()]

@@ -45,7 +45,7 @@ def _largest_sum(gemm: Gemm) -> float:
 
 
 def _largest(gemm: Gemm) -> float:
-    """Number of D."""
+    """The largest finite number that the result's dtype holds."""
     out = np.dtype(DTYPES[gemm.dtype].out)
     return float(np.finfo(out).max if out.kind == "f" else np.iinfo(out).max)
 

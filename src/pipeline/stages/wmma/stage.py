@@ -112,7 +112,7 @@ class Wmma(Stage):
 
     @property
     def inside(self) -> tuple[Part, ...]:
-        """The kernels."""
+        """The kernels, whose packages are needed too."""
         return self.chosen
 
     @property
@@ -125,7 +125,7 @@ class Wmma(Stage):
 
     @property
     def cores(self) -> int:
-        """Threads of a CPU's kernels."""
+        """How many threads the kernels of the CPU use."""
         return self.threads or len(os.sched_getaffinity(0))
 
     @property
@@ -151,7 +151,7 @@ class Wmma(Stage):
 
     @property
     def around_problems(self) -> tuple[Gemm, ...]:
-        """Those of `around`."""
+        """The problems of the sizes around `around`."""
         if self.around is None:
             return ()
         from pipeline.stages.wmma.padding import sizes
@@ -164,7 +164,7 @@ class Wmma(Stage):
         return Printed()
 
     def plan(self, seed: int) -> Plan:
-        """What the bench is asked."""
+        """What the bench is asked to verify and time."""
         return Plan(
             kernels=self.chosen,
             problems=self.problems,
@@ -177,7 +177,7 @@ class Wmma(Stage):
         )
 
     def versions(self) -> Mapping[str, str]:
-        """The compiler of kernels in C++."""
+        """The version of the compiler of kernels in C++."""
         return {"c++": compiled.named()}
 
     def check(self, experiment: Experiment) -> None:

@@ -263,12 +263,12 @@ def of_peak(bench: Found, gemm: Gemm, name: str) -> float | None:
 
 
 def label(gemm: Gemm) -> str:
-    """A size in a metric's name."""
+    """A size as it stands in a metric's name: `512x512x512`."""
     return f"{gemm.m}x{gemm.n}x{gemm.k}"
 
 
 def plural(number: int, what: str) -> str:
-    """`1 kernel`, `2 kernels`."""
+    """A number with its noun: `1 kernel`, `2 kernels`."""
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
