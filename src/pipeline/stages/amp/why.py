@@ -99,7 +99,7 @@ def _shares(row: Compared, baseline: Compared) -> list[str]:
         f"| the same under the profiler, of which | {watched[0]:.2f} ms | {watched[1]:.2f} ms |",
     ]
     for kind, meaning in KINDS.items():
-        lines.append(f"| {meaning} | {_told(usual['shares'][kind])} | {_told(step_breakdown['shares'][kind])} |")
+        lines.append(f"| {meaning} | {_percent(usual['shares'][kind])} | {_percent(step_breakdown['shares'][kind])} |")
     if step_breakdown["tensor_core_share"] is not None:
         before, now = usual["tensor_core_share"] or 0, step_breakdown["tensor_core_share"]
         lines.append(f"| of the GPU's busy time on Tensor Cores, by the kernels' names | {before:.1%} | {now:.1%} |")
@@ -120,7 +120,7 @@ def _unexplained(row: Compared) -> list[str]:
     ]
 
 
-def _told(share: float | None) -> str:
+def _percent(share: float | None) -> str:
     """A share; None where other operations have taken in what it is of."""
     return "not separable" if share is None else f"{share:.1%}"
 

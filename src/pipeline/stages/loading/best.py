@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.backends.shared.load_bench import Found, Sample, median_rate
+from pipeline.backends.shared.load_bench import Found, median_rate
 
 # Ranges of n samples each of one and the same setting lie apart 2 times in (2n choose n): 1 time in 10 with n = 3, 1 in
 # 126 with 5.
@@ -56,10 +56,6 @@ def gain(found: Sequence[Found]) -> Gain | None:
     fastest, base = best(found), plainest(found)
     if fastest is None or base is None or fastest is base:
         return None
-    return _gain(fastest.final, base.final)
-
-
-def _gain(ours: Sequence[Sample], theirs: Sequence[Sample]) -> Gain:
-    fast, slow = ([one.rate for one in samples] for samples in (ours, theirs))
-    value, samples = median_rate(ours) / median_rate(theirs), min(len(fast), len(slow))
-    return Gain(value, min(fast) / max(slow), max(fast) / min(slow), samples)
+    fast, slow = ([sample.rate for sample in one.final] for one in (fastest, base))
+    value = median_rate(fastest.final) / median_rate(base.final)
+    return Gain(value, min(fast) / max(slow), max(fast) / min(slow), min(len(fast), len(slow)))
