@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Field
@@ -38,6 +38,7 @@ from pipeline.stages.wmma.sizes import Size, sizes_of
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
+    from pipeline.stages.wmma.padding import Around
 
 OF_DEVICE = ("device", "device.name")  # the only keys of a device that decide anything here
 MOST_THREADS = 1024
@@ -306,26 +307,7 @@ class Wmma(Stage):
         receipt["precision"] = {"requested": self.dtype or timed, "effective": timed, "reason": "stage.dtype"}
         run.journal.write_receipt(receipt)
         with on_card(index), bench.blas_threads():
-            bench.verify()
-            run.journal.write_receipt(receipt | {"kernels": bench.facts})
-            samples = run.artifact("tables/samples.csv")
-            with bench.watched():
-                for gemm in bench.plan.problems:
-                    bench.times |= bench.time([gemm])
-                    tables.write_csv(samples, bench)  # what an interrupted run leaves
-                    if bench.timed:
-                        run.say(tables.line(bench, gemm))
-            bench.measure_ceilings()
-            bench.rehearse()
-            around = padding.measured(bench, self.around) if self.around else None
-            bench.note_printed()
-            for doubt in filter(None, (bench.crowded, bench.others, bench.slowed_yardstick)):
-                run.note(doubt)
-            found = {"kernels": bench.facts, "cores_had": bench.cores_had.shares}
-            if bench.card_ceilings:
-                found["ceilings_gpu"] = bench.card_ceilings.facts
-            run.journal.write_receipt(receipt | found)
-            tables.write_csv(samples, bench)
+            around = self._measured(bench, run, receipt)
         code = machine_code.built(self.chosen, bench.plan.checked_in, self.compiled_for, self.cores)
         figures.draw(run, bench)
         if around is not None:
@@ -354,3 +336,32 @@ class Wmma(Stage):
             table=rows,
             failed="; ".join(faults) or None,
         )
+
+    def _measured(self, bench: Bench, run: Run, receipt: dict[str, Any]) -> Around | None:
+        """Verify and time the kernels, measure the ceilings, and write what is found into the receipt.
+
+        What the sizes around `around` gave; None where they are not asked for.
+        """
+        from pipeline.stages.wmma import padding
+
+        bench.verify()
+        run.journal.write_receipt(receipt | {"kernels": bench.facts})
+        samples = run.artifact("tables/samples.csv")
+        with bench.watched():
+            for gemm in bench.plan.problems:
+                bench.times |= bench.time([gemm])
+                tables.write_csv(samples, bench)  # what an interrupted run leaves
+                if bench.timed:
+                    run.say(tables.line(bench, gemm))
+        bench.measure_ceilings()
+        bench.rehearse()
+        around = padding.measured(bench, self.around) if self.around else None
+        bench.note_printed()
+        for doubt in filter(None, (bench.crowded, bench.others, bench.slowed_yardstick)):
+            run.note(doubt)
+        found = {"kernels": bench.facts, "cores_had": bench.cores_had.shares}
+        if bench.card_ceilings:
+            found["ceilings_gpu"] = bench.card_ceilings.facts
+        run.journal.write_receipt(receipt | found)
+        tables.write_csv(samples, bench)
+        return around
