@@ -246,6 +246,21 @@ def test_what_is_installed_is_measured(tmp_path: Path, monkeypatch: pytest.Monke
     assert installed(["no_such_package"]) == "no_such_package not installed"
 
 
+def test_a_framework_that_another_distribution_brings_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As tensorflow-cpu brings tensorflow, which was `not installed`, and took no bytes on disk."""
+    folder = tmp_path / "site-packages"
+    (folder / "outer").mkdir(parents=True)
+    (folder / "outer" / "__init__.py").write_text("")
+    about = folder / "outer_cpu-1.5.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: outer-cpu\nVersion: 1.5\n")
+    (about / "RECORD").write_text("outer/__init__.py,,3000\nouter_cpu-1.5.dist-info/RECORD,,\n")
+    monkeypatch.syspath_prepend(str(folder))
+    assert installed(["outer"]) == "outer 1.5 (outer-cpu); 2.9 KiB on disk with what is required (0 more)"
+
+
 def test_what_it_does_not_follow_is_refused(tmp_path: Path) -> None:
     said = refused(tmp_path, "stage=frameworks", "backend=jax")
     assert said == "backend with stage=frameworks: the table is of all frameworks; leave it out"

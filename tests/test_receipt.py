@@ -324,15 +324,15 @@ def test_a_framework_that_another_distribution_brings_has_its_version(
 ) -> None:
     """As tensorflow-cpu brings tensorflow, which was `not installed` in the receipt of a training by it."""
     folder = tmp_path / "site-packages"
-    (folder / "upper").mkdir(parents=True)
-    (folder / "upper" / "__init__.py").write_text("")
-    about = folder / "upper_cpu-1.5.dist-info"
+    (folder / "brought").mkdir(parents=True)
+    (folder / "brought" / "__init__.py").write_text("")
+    about = folder / "brought_cpu-1.5.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: upper-cpu\nVersion: 1.5\n")
-    (about / "RECORD").write_text("upper/__init__.py,,\n")
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: brought-cpu\nVersion: 1.5\n")
+    (about / "RECORD").write_text("brought/__init__.py,,\n")
     monkeypatch.syspath_prepend(str(folder))
-    found = versions(("upper", "no-such-package"), always=())
-    assert (found["upper"], found["no-such-package"]) == ("1.5 (upper-cpu)", "not installed")
+    found = versions(("brought", "no-such-package"), always=())
+    assert (found["brought"], found["no-such-package"]) == ("1.5 (brought-cpu)", "not installed")
 
 
 def test_versions_name_the_part_of_jax_that_computes() -> None:

@@ -21,7 +21,7 @@ from pipeline.machine.installed import installed_version
 from pipeline.machine.precision import FORMATS, UNSCALED
 from pipeline.runs import weights
 from pipeline.runs.code import code_hash as code
-from pipeline.runs.code.sources import distribution
+from pipeline.runs.code.sources import brings
 from pipeline.runs.fit import Fit, Observation
 from pipeline.runs.repositories import repositories
 from pipeline.runs.run import seconds_since_start
@@ -284,11 +284,10 @@ def version_of(package: str) -> str:
 
     Where another distribution brings its module, as tensorflow-cpu does, that one's.
     """
-    found = installed_version(package)
-    if found is not None:
-        return found
-    other = distribution(package.replace("-", "_"))
-    return f"{installed_version(other)} ({other})" if other else "not installed"
+    found = brings(package)
+    if found is None:
+        return "not installed"
+    return f"{installed_version(found)}{f' ({found})' if found != package else ''}"
 
 
 def hardware(resolved: Resolved) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pipeline.allowed import is_listed
 from pipeline.machine.environment import is_users
+from pipeline.machine.installed import installed_version
 from pipeline.raised import INSTALLED, is_installed
 from pipeline.runs.code import environment
 from pipeline.runs.code import files as code_files
@@ -161,6 +162,11 @@ def _holding(top: str) -> str | None:
         if any(start in f"\n{one.read_text('RECORD') or ''}" for start in starts):
             return str(one.metadata["Name"])
     return None
+
+
+def brings(package: str) -> str | None:
+    """The installed distribution of this name, else the one that brings its module, as tensorflow-cpu does."""
+    return package if installed_version(package) is not None else distribution(package.replace("-", "_"))
 
 
 def _tree(path: Path) -> ast.Module | None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import Distribution, distribution
 
 from packaging.requirements import Requirement
 
 from pipeline.report.table import size
+from pipeline.runs.code.sources import brings
+from pipeline.runs.receipt import version_of
 
 
 def installed(names: Iterable[str]) -> str:
     """`jax 0.10.2, keras 3.15.0; 640.1 MiB on disk with what is required (20 more)`."""
-    found = {name: _found(name) for name in names}
-    versions = ", ".join(f"{name} {one.version}" if one else f"{name} not installed" for name, one in found.items())
-    there = [name for name, one in found.items() if one]
+    names = tuple(names)
+    versions = ", ".join(f"{name} {version_of(name)}" for name in names)
+    there = {one.name for name in names if (one := _found(name))}
     if not there:
         return versions
     every = _with_required(there)
@@ -26,10 +28,8 @@ def installed(names: Iterable[str]) -> str:
 
 
 def _found(name: str) -> Distribution | None:
-    try:
-        return distribution(name)
-    except PackageNotFoundError:
-        return None
+    found = brings(name)
+    return distribution(found) if found else None
 
 
 def _with_required(names: Iterable[str]) -> dict[str, Distribution]:
