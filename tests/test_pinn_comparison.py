@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -187,6 +188,26 @@ def test_each_setting_of_a_problem_has_its_classical_solution() -> None:
     assert many.error < 1e-6 * few.error
     (alone,) = classical(plan[:1], 200)
     assert alone.name == "function-polynomial"
+
+
+class DearToEvaluate(Function):
+    """Its solution takes a second at many points; solving takes next to nothing."""
+
+    def classical(self, points: np.ndarray) -> tuple[str, np.ndarray]:
+        time.sleep(1.0 if len(points) > 100 else 0.0)
+        return super().classical(points)
+
+
+def test_a_classical_solvers_time_is_not_of_its_values_at_the_grid() -> None:
+    """A network's time leaves out its predictions there; most of Runge-Kutta's were its values."""
+    plan: Any = [
+        SimpleNamespace(
+            cell=SimpleNamespace(experiment=SimpleNamespace(dataset=DearToEvaluate(), config={"dataset": {}}))
+        )
+    ]
+    (found,) = classical(plan, 200)
+    assert found.training_s < 1
+    assert found.error < 1e-4
 
 
 class Fitted(Function):

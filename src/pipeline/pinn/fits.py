@@ -17,7 +17,7 @@ from pipeline.pinn.problem import Condition, Functions, has_start, no_point, on_
 from pipeline.raised import in_words
 from pipeline.spec import choice
 
-FEW = 16
+FEW = 16  # points at which a problem's parts are tried, and its classical solver timed
 RESERVED = ("inside", "loss", "residual", "step", "training_s", "relative_l2")  # other things' names beside the terms
 
 
