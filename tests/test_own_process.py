@@ -10,6 +10,7 @@ import pytest
 from pipeline.errors import RunError
 from pipeline.machine import own_process
 from pipeline.machine.own_process import OwnProcess
+from pipeline.machine.threads import SPINS
 
 
 @pytest.fixture
@@ -31,3 +32,19 @@ def test_one_that_ends_instead_of_an_answer_is_quoted(process: OwnProcess) -> No
     said = r"^ended with exit status 1: no such device$"
     with process.started(command) as running, pytest.raises(RunError, match=said):
         running.answer()
+
+
+@pytest.mark.parametrize(
+    ("given", "spins"), [({}, str(SPINS)), ({"GOMP_SPINCOUNT": "77"}, "77"), ({"OMP_WAIT_POLICY": "PASSIVE"}, None)]
+)
+def test_torchs_threads_wait_as_in_its_runs(
+    process: OwnProcess, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], spins: str | None
+) -> None:
+    """stage=devices measured torch with 5,000 spins beside backend=torch, and with 300,000 beside another backend."""
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    asks = "import json, os; print(json.dumps(os.environ.get('GOMP_SPINCOUNT')))"
+    with process.started([sys.executable, "-c", asks]) as running:
+        assert running.answer() == spins

@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 from pipeline.errors import RunError
 from pipeline.machine.others import allowed_cores
+from pipeline.machine.threads import wait_briefly
 
 LONG = 1800.0  # seconds for one process, or one answer of it
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -59,8 +60,10 @@ class OwnProcess:
                     process.communicate()
 
     def environment(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Threads as many as cores, no GPU for a CPU's job, and empty caches of compiled programs."""
+        """Threads as many as cores, which wait as in a run, no GPU for a CPU's job, and empty caches of compiled
+        programs."""
         found = {**given, **dict.fromkeys(THREADS, str(self.cores)), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        wait_briefly(found)
         found |= {"KERAS_BACKEND": self.keras_on, "JAX_ENABLE_COMPILATION_CACHE": "false", "JAX_ENABLE_X64": "true"}
         found |= {"TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor")}
         found |= {"TRITON_CACHE_DIR": str(self.folder / "triton")}

@@ -9,6 +9,7 @@ at the model alone, never at the clock, because the number of threads can change
 from __future__ import annotations
 
 import os
+from collections.abc import MutableMapping
 
 from pipeline.errors import UserError
 
@@ -28,14 +29,15 @@ def threads_to_read(read_bytes: float, most: int) -> int:
     return 1 if read_bytes < LARGE_READ_BYTES else most
 
 
-def wait_briefly() -> None:
-    """Let torch's threads sleep soon where they wait for each other; call it before torch is imported.
+def wait_briefly(variables: MutableMapping[str, str] = os.environ) -> None:
+    """Let torch's threads sleep soon where they wait for each other; call it before torch is imported, or with the
+    variables of a process that is to import it.
 
     Beside another process a training's step then has 1.2 times the rate, and alone the same (docs/decisions.md). Not
     where the user has said how they wait.
     """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", str(SPINS))
+    if "OMP_WAIT_POLICY" not in variables:
+        variables.setdefault("GOMP_SPINCOUNT", str(SPINS))
 
 
 def check_threads(key: str, threads: int | None) -> None:
