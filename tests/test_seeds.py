@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from pipeline.experiment.training import Training
+from pipeline.report import comparison
+from pipeline.report.canvas import canvas
 from pipeline.report.comparison import LEAST_SPAN, Side, interval, span
 from pipeline.report.intervals import NOT_FINITE, deviation, half_width, why_none
 from pipeline.report.table import show_result
@@ -232,3 +234,15 @@ def test_seeds_whose_perplexity_is_infinite_have_a_result(tmp_path: Path) -> Non
     seeds = ",".join(run.name for run in runs(tmp_path) if run != whole)
     compared = pipeline(tmp_path, "stage=compare", f"stage.runs=[{seeds}]")
     assert compared.returncode == 0, compared.stderr
+
+
+def test_more_stages_than_colours_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The eighth stage had the colour of the first, and the same dots."""
+    drawn = canvas(11, 6)
+    monkeypatch.setattr(comparison, "canvas", lambda *_: drawn)
+    epochs = [(1, 0.5, 0.4, 0.6), (2, 0.7, 0.6, 0.8)]
+    sides = [Side(f"stage {number}", epochs, [0.7, 0.71, 0.72], (100, 90, 110)) for number in range(12)]
+    comparison.draw(tmp_path / "comparison.png", sides, "twelve")
+    for axes in drawn.axes:
+        looks = {(line.get_color(), line.get_marker()) for line in axes.lines if line.get_marker() != "None"}
+        assert len(looks) == len(sides)

@@ -13,6 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 BLUE, ORANGE, GREY = "#2b6cb0", "#c05621", "#a0aec0"
 COLOURS = (BLUE, ORANGE, "#2f855a", "#6b46c1", "#b83280", "#b7791f", "#718096")
+MARKS = "osD^vPX*<>"  # beside the colours: 70 series before two look alike
 STRIPE = 4  # times the width of a line
 
 

@@ -11,14 +11,14 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from pipeline.report.canvas import COLOURS, GREY, canvas, plain
+from pipeline.report.canvas import COLOURS, GREY, MARKS, canvas, plain
 from pipeline.report.intervals import half_width
 
 LABEL: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 7}
 LEAST_SPAN = 0.01  # of the axis of test accuracies: what is closer together than that is not drawn far apart
 NOTE = (
-    "Left: mean over seeds, their range shaded. Middle: a dot a seed; ring and line: mean and its 95 % interval over "
-    "the seeds, on this machine. Other machines and a longer training are not shown."
+    "Left: mean over seeds, their range shaded. Middle: a full mark a seed; open mark and line: mean and its 95 % "
+    "interval over the seeds, on this machine. Other machines and a longer training are not shown."
 )
 
 
@@ -45,13 +45,13 @@ def draw(path: Path, sides: Sequence[Side], title: str) -> None:
     figure = canvas(11, 1.7 + 0.55 * max(len(sides), 4))
     curves, test, rates = figure.subplots(1, 3)
     for index, side in enumerate(sides):
-        colour = COLOURS[index % len(COLOURS)]
+        colour, mark = COLOURS[index % len(COLOURS)], MARKS[index % len(MARKS)]
         numbers, means, lowest, highest = zip(*side.epochs, strict=True)
-        curves.plot(numbers, means, "o-", ms=3, color=colour, label=side.name)
+        curves.plot(numbers, means, f"{mark}-", ms=4, color=colour, label=side.name)
         curves.fill_between(numbers, lowest, highest, color=colour, alpha=0.15, linewidth=0)
-        _accuracy(test, side, colour)
+        _accuracy(test, side, colour, mark)
         rates.plot(side.rate[1:], (side.name, side.name), color=colour, alpha=0.5)
-        rates.plot(side.rate[0], side.name, "o", color=colour)
+        rates.plot(side.rate[0], side.name, mark, color=colour)
         rates.annotate(f"{side.rate[0]:,.0f}", (side.rate[0], side.name), (0, 7), **LABEL)
     curves.set_xlabel("epoch")
     curves.set_ylabel("validation accuracy")
@@ -86,10 +86,10 @@ def interval(side: Side) -> tuple[float, ...]:
     return () if half is None else (mean - half, mean + half)
 
 
-def _accuracy(axes: Axes, side: Side, colour: str) -> None:
+def _accuracy(axes: Axes, side: Side, colour: str, mark: str) -> None:
     ends, mean = interval(side), statistics.fmean(side.accuracies)
-    axes.plot(side.accuracies, [side.name] * len(side.accuracies), "o", ms=3.5, color=colour, alpha=0.6)
+    axes.plot(side.accuracies, [side.name] * len(side.accuracies), mark, ms=3.5, color=colour, alpha=0.6)
     if ends:
         axes.plot(ends, (side.name, side.name), color=colour, alpha=0.5)
-        axes.plot(mean, side.name, "o", ms=7, color=colour, fillstyle="none")
+        axes.plot(mean, side.name, mark, ms=7, color=colour, fillstyle="none")
     axes.annotate(f"{mean:.4f}", (mean, side.name), (0, 7), **LABEL)

@@ -9,9 +9,7 @@ from typing import Any
 
 from matplotlib.ticker import MaxNLocator
 
-from pipeline.report.canvas import COLOURS, canvas, plain
-
-MARKS = "osD^vP"
+from pipeline.report.canvas import COLOURS, MARKS, canvas, plain
 
 
 def dots(

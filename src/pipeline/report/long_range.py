@@ -10,9 +10,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import ScalarFormatter
 
-from pipeline.report.canvas import COLOURS, GREY, canvas, log_labels, nested, plain, striped
+from pipeline.report.canvas import COLOURS, GREY, MARKS, canvas, log_labels, nested, plain, striped
 
-MARKS = "osD^vP"
 Spread = tuple[float, float, float]  # the middle, the least and the most
 
 

@@ -10,11 +10,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from pipeline.backends.shared.form_bench import Found
-from pipeline.report.canvas import COLOURS, canvas, plain
+from pipeline.report.canvas import COLOURS, MARKS, canvas, plain
 from pipeline.stages.graph.amortised import cost, with_first
 from pipeline.stages.graph.tables import crossed
 
-MARKS = "osD^v"
 BEYOND = 10  # how much further than the largest number of steps a crossover is still shown
 
 

@@ -10,13 +10,12 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from pipeline.report.canvas import COLOURS, GREY, canvas, log_labels, plain
+from pipeline.report.canvas import COLOURS, GREY, MARKS, canvas, log_labels, plain
 from pipeline.report.table import digits
 from pipeline.stages.matmul.bench import Bench, Side
 from pipeline.stages.matmul.rates import Rates
 from pipeline.stages.matmul.tables import crossovers
 
-MARKS = "osD^vPX*"
 APART = 0.08  # of the axis, that labels of sizes take
 TEXT: dict[str, Any] = {"fontsize": 8, "color": "#4a5568"}
 

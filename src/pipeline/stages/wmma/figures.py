@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.transforms import offset_copy
 
 from pipeline.kernels.cpu.ceilings import Ceilings
-from pipeline.report.canvas import BLUE, COLOURS, GREY, ORANGE, canvas, log_labels, plain
+from pipeline.report.canvas import BLUE, COLOURS, GREY, MARKS, ORANGE, canvas, log_labels, plain
 from pipeline.report.table import digits
 from pipeline.runs.run import Run
 from pipeline.stages.wmma.found import Found
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pipeline.contracts.kernels import Kernel
     from pipeline.kernels.cuda.ceilings import Ceilings as CardCeilings
 
-MARKS = "osD^vPX*<>"
 WORDS = "#4a5568"
 TICKS = 10  # of an axis whose labels are not to touch
 
