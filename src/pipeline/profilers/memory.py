@@ -92,7 +92,7 @@ class Sampler(Tool):
         from pipeline.profilers.memory_figure import timeline
 
         with self.run.artifact(f"{FOLDER}/memory.csv").open("w", newline="", encoding="utf-8") as file:
-            rows = csv.writer(file)
+            rows = csv.writer(file, lineterminator="\n")
             rows.writerow(("seconds", "step", *self.columns))
             rows.writerows((f"{seconds:.6f}", step, *values) for seconds, step, values in self.samples)
         timeline(self.run.artifact(f"{FOLDER}/memory.png"), self.samples, self.columns)

@@ -328,7 +328,7 @@ def write_csv(path: Path, found: Sequence[Rung]) -> None:
     """A row for each rung that has a result."""
     rows = [{"name": rung.name} | {_column(rung, one): one.value for one in rung.metrics()} for rung in found]
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, dict.fromkeys(name for row in rows for name in row))
+        writer = csv.DictWriter(file, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
 

@@ -292,7 +292,7 @@ def _idx(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
 def write_csv(path: Path, names: list[str], likely: np.ndarray, classes: list[str]) -> None:
     """One row an image: its name, the most probable class, and the probability of each."""
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["image", "predicted", *classes])
         for name, row in zip(names, likely, strict=True):
             writer.writerow([name, classes[int(row.argmax())], *(f"{value:.6g}" for value in row)])

@@ -326,7 +326,7 @@ def write_csv(path: Path, found: Sequence[Entry]) -> None:
     names = sorted(declared, key=lambda name: get_args(Kind).index(declared[name].kind))
     named = file_heads(("cell", *END), [*((key, "setting") for key in keys), *((name, "metric") for name in names)])
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["cell", *named[: len(keys)], *END, *named[len(keys) :]])
         for entry in found:
             swept = [entry.cell.swept.get(key, "") for key in keys]

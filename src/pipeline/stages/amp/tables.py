@@ -84,7 +84,7 @@ def write_csv(path: Path, rows: Sequence[Compared]) -> None:
     """A line for each run, with every figure that the tables are made of."""
     names = list(dict.fromkeys(name for row in rows for run in row.runs for name in run.metrics))
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["precision", "effective", "seed", "run", "products", "wall_s", "peak_bytes", *names])
         for row in rows:
             for run in row.runs:

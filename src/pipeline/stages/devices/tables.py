@@ -86,7 +86,7 @@ def metrics(rows: Sequence[Ceiling]) -> Iterator[Metric]:
 def write_csv(path: Path, rows: Sequence[Ceiling]) -> None:
     """Every sample."""
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("name", "of", "unit", "sample", "value"))
         for one in rows:
             for number, value in enumerate(one.samples):

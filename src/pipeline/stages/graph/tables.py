@@ -150,7 +150,7 @@ def metrics(bench: Bench) -> Iterator[Metric]:
 def write_csv(path: Path, bench: Bench) -> None:
     """Every sample, in seconds."""
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("name", "steps", "sample", "launch_s", "wait_s"))
         for one in bench.every:
             for call, times in (("first call", one.first), ("second call", one.second)):

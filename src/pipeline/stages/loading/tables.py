@@ -189,7 +189,7 @@ def write_csv(path: Path, bench: Bench) -> None:
     """Every sample."""
     columns = ("first_s", "images", "seconds", "waits_s", "stepped_s", "before", "after")
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("source", "framework", "setting", "turns", "sample", *columns))
         for (source, framework), found in bench.found.items():
             for one in found:

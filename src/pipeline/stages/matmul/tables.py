@@ -120,7 +120,7 @@ def metrics(bench: Bench) -> Iterator[Metric]:
 def write_csv(path: Path, bench: Bench) -> None:
     """Every sample: seconds of a product, and FLOP/s of the ceiling in the same round."""
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("by", "device", "dtype", "size", "what", "sample", "calls", "seconds", "ceiling_flop_per_s"))
         for side, one in bench.timed:
             found, head = one.found, (side.label, one.found.device, one.found.dtype, one.found.size)

@@ -235,7 +235,7 @@ def _of_size(bench: Found, gemm: Gemm) -> Iterator[Metric]:
 def write_csv(path: Path, bench: Found) -> None:
     """Every sample, in seconds."""
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, lineterminator="\n")
         writer.writerow(
             ("m", "n", "k", "dtype", "order", "kernel", "set", "sample", "calls", "burst_s", "sustained_s", "mhz", "w")
         )
