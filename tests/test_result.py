@@ -84,6 +84,14 @@ def test_numbers_are_written_with_three_digits_and_minutes_have_60_seconds() -> 
     assert not re.search(r"\d\.\s", narrow.getvalue())  # no number is cut at its point
 
 
+@pytest.mark.parametrize(
+    ("number", "text"), [(512, "512 B"), (-512, "-512 B"), (4194304, "4.0 MiB"), (-4194304, "-4.0 MiB"), (0, "0 B")]
+)
+def test_bytes_that_were_given_back_read_as_those_that_were_taken(number: float, text: str) -> None:
+    """Memory after an operation less that before it was -4194304 B."""
+    assert table.size(number) == text
+
+
 def test_a_metric_says_what_it_may_be() -> None:
     with pytest.raises(ValueError, match=r"metric a: kind='speed'; choose from result, time, memory, count"):
         Metric("a", 1.0, kind="speed")  # type: ignore[arg-type]

@@ -215,7 +215,7 @@ def markdown_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def size(number: float) -> str:
     """Bytes for people: 1.2 GiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if number < 1024 or unit == "GiB":
+        if abs(number) < 1024 or unit == "GiB":
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1024
     raise AssertionError("unreachable")
