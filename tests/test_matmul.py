@@ -23,6 +23,7 @@ from command import done, environment, pipeline, refused
 from matplotlib.figure import Figure
 
 from bench.matmul import agreeing
+from pipeline.backends.shared.form_bench import WrongResult
 from pipeline.backends.shared.matrices import Matrices
 from pipeline.errors import Impossible, UserError
 from pipeline.machine import installed
@@ -37,7 +38,7 @@ from pipeline.stages.matmul import figures, kernel, tables
 from pipeline.stages.matmul import stage as matmul_stage
 from pipeline.stages.matmul.bench import Bench, Plan, Side
 from pipeline.stages.matmul.misplaced import misplaced
-from pipeline.stages.matmul.problem import Operands, Problem, Reference, Wrong, operands, rounded, signs_of
+from pipeline.stages.matmul.problem import Operands, Problem, Reference, operands, rounded, signs_of
 from pipeline.stages.matmul.rates import Rates, why_no_win, wins_from
 from pipeline.stages.matmul.stage import Matmul
 from pipeline.stages.matmul.timing import Found, Timing
@@ -118,10 +119,10 @@ def test_zeros_and_another_product_are_refused_of_a_large_short_one(dtype: str) 
     generator, found = np.random.default_rng(0), np.zeros((size, size))
     sums, other = (each / np.linalg.norm(each) for each in generator.standard_normal((2, size)))
     reference = Reference(Problem(dtype, size), np.empty((0, 0)), sums, 1.0)
-    with pytest.raises(Wrong, match=r"differs from float64's by 1\.0e\+00 of its norm"):
+    with pytest.raises(WrongResult, match=r"differs from float64's by 1\.0e\+00 of its norm"):
         reference.compare_sums(found)
     found[:, 0] = signs_of(size)[0] * other  # whose sums are those of another product
-    with pytest.raises(Wrong, match="when it was timed"):
+    with pytest.raises(WrongResult, match="when it was timed"):
         reference.compare_sums(found)
     found[:, 0] = signs_of(size)[0] * sums
     reference.compare_sums(found)
@@ -136,7 +137,7 @@ def test_bfloat16_is_not_float16(size: int) -> None:
     for k in range(size):
         by_terms += a[:, k : k + 1] * b[k : k + 1]
     made.reference.compare(by_terms.astype(np.float64))
-    with pytest.raises(Wrong, match="its result differs from float64's by "):
+    with pytest.raises(WrongResult, match="its result differs from float64's by "):
         made.reference.compare(rounded(made.reference.exact, "bfloat16"))
 
 
@@ -195,7 +196,7 @@ def test_a_reference_of_a_wrong_blas_is_refused() -> None:
     assert made.reference.compare(made.a @ made.b) == 0
     wrong = operands(Problem("float64", 32), 0)
     off = Operands(wrong.problem, wrong.a.view(own_matrices.WrongBlas), wrong.b)
-    with pytest.raises(Wrong, match="is its BLAS right"):
+    with pytest.raises(WrongResult, match="is its BLAS right"):
         _ = off.reference
 
 

@@ -11,6 +11,7 @@ from pipeline.contracts import Backend, Part, Stage
 from pipeline.errors import Impossible, UserError, bad_choice
 from pipeline.machine.device import Device, Place, gpus
 from pipeline.machine.installed import check_installed
+from pipeline.machine.others import allowed_cores
 from pipeline.machine.own_process import THREADS
 from pipeline.runs.run import Run
 from pipeline.spec import choice, group_of
@@ -50,15 +51,15 @@ def check_names(key: str, names: Sequence[str], choices: Collection[str]) -> Non
             raise UserError(f"stage.{key}=[{','.join(names)}]: {name} is named twice")
 
 
-def allowed_cores() -> int:
+def core_count() -> int:
     """How many cores this process may use."""
-    return len(os.sched_getaffinity(0))
+    return len(allowed_cores())
 
 
 def check_cores(cores: int | None) -> None:
     """Refuse more than there are. Raises UserError."""
-    if cores is not None and cores > allowed_cores():
-        raise UserError(f"stage.cores={cores}: this process may use {allowed_cores()}")
+    if cores is not None and cores > core_count():
+        raise UserError(f"stage.cores={cores}: this process may use {core_count()}")
 
 
 def note_threads(run: Run, cores: int) -> None:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from pipeline.backends.shared.arrays import Arrays
-from pipeline.backends.shared.form_bench import Wrong, said_of
+from pipeline.backends.shared.form_bench import WrongResult, said_of
 from pipeline.machine.blas import SPINS_S, norm
 from pipeline.machine.ceilings import Ceiling
 from pipeline.machine.energy import Meter
@@ -192,48 +192,56 @@ class Bench:
         return waited
 
     def _operand(self, shape: tuple[int, ...], dtype: str) -> tuple[Any, np.ndarray]:
-        """Numbers between -1 and 1 as the framework has rounded them, on the device and in float64. Raises Wrong."""
+        """Numbers between -1 and 1 as the framework has rounded them, on the device and in float64.
+
+        Raises WrongResult.
+        """
         drawn = self.generator.uniform(-1, 1, shape)
         array = self.operations.cast(self.operations.put(drawn), dtype)
         wide = self._wide(array)
         if not np.abs(wide - drawn).max() <= ROUNDOFF[dtype]:
-            raise Wrong(f"numbers are rounded by {np.abs(wide - drawn).max():.1e}, more than {dtype} rounds them")
+            raise WrongResult(f"numbers are rounded by {np.abs(wide - drawn).max():.1e}, more than {dtype} rounds them")
         return array, wide
 
     def _wide(self, array: Any) -> np.ndarray:
         return np.asarray(self.operations.get(self.operations.cast(array, "float64")), np.float64)
 
     def compare(self, case: Case) -> None:
-        """Compute the case once and compare the result with NumPy's. Raises Wrong."""
+        """Compute the case once and compare the result with NumPy's. Raises WrongResult."""
         result = case.run()
         self.operations.wait([result])
         self._compared(case, result)
 
     def _compared(self, case: Case, result: Any) -> tuple[float, str]:
-        """How far a result is from NumPy's, and its dtype and device. Raises Wrong."""
+        """How far a result is from NumPy's, and its dtype and device. Raises WrongResult."""
         dtype, device = self.operations.dtype(result), self.operations.device(result)
         if dtype != case.dtype:
-            raise Wrong(f"computes in {dtype}, not in {case.dtype}")
+            raise WrongResult(f"computes in {dtype}, not in {case.dtype}")
         if device != self.place:
-            raise Wrong(f"ran on {device}, not on {self.place}")
+            raise WrongResult(f"ran on {device}, not on {self.place}")
         found = self._wide(result)[case.rows]
         if found.shape != case.expected.shape:
-            raise Wrong(f"gives the shape {found.shape}, not {case.expected.shape}")
+            raise WrongResult(f"gives the shape {found.shape}, not {case.expected.shape}")
         error = norm(found - case.expected) / norm(case.expected)
         limit = bound(case.dtype, case.terms)
         if not error <= limit:  # so that NaN is wrong
-            raise Wrong(f"differs from NumPy's by {error:.1e} of its norm; {case.dtype} by {limit:.1e} at the most")
+            raise WrongResult(
+                f"differs from NumPy's by {error:.1e} of its norm; {case.dtype} by {limit:.1e} at the most"
+            )
         return error, f"{dtype} on {device}"
 
     def _seconds(self, run: Call, calls: int) -> tuple[float, Any]:
-        """Of a call, and the last one's result. Raises Wrong where that was not there when the timer was stopped."""
+        """Of a call, and the last one's result.
+
+        Raises WrongResult where that was not there when the timer was stopped.
+        """
         began = time.perf_counter()
         for _ in range(calls):
             result = run()
         self.operations.wait([result])
         took = time.perf_counter() - began
         if not self.operations.ready([result]):
-            raise Wrong("the timer was stopped before the result was computed")
+            raise WrongResult("the timer was stopped before the result was computed")
         return took / calls, result
 
     def _energy(self, case: Case, meter: Meter) -> float:

@@ -19,13 +19,13 @@ from pipeline.raised import first_line
 TOLERANCE = 1e-12  # of a loss in parts of the first one, of a weight matrix's norm in parts of the reference's
 
 
-class Wrong(Exception):
-    """A form whose numbers, dtype, device or times are not what they have to be."""
+class WrongResult(Exception):
+    """A result that is not what it has to be: its numbers, dtype or device, or the time at which it was there."""
 
 
 def said_of(error: Exception) -> str:
     """What is wrong, or the first line of what a framework raises."""
-    return str(error) if isinstance(error, Wrong) else first_line(error)
+    return str(error) if isinstance(error, WrongResult) else first_line(error)
 
 
 @dataclass
@@ -135,7 +135,7 @@ class Bench:
             self.right.pop(found.name, None)
 
     def _trained(self, kind: type[Form], found: Found) -> Form:
-        """The form after `steps` steps from the start, compared with the reference. Raises Wrong."""
+        """The form after `steps` steps from the start, compared with the reference. Raises WrongResult."""
         form = self.begun.get(kind.name)
         if form is None:
             form = kind(self.net, self.arrays)
@@ -147,14 +147,14 @@ class Bench:
             losses.append(self._loss(form))
         uncompiled = form.uncompiled() if isinstance(form, Way) else None
         if uncompiled is not None:
-            raise Wrong(uncompiled)
+            raise WrongResult(uncompiled)
         weights = [self.arrays.get(each) for each in form.held()]
         found.dtype = _common([losses[0].dtype, losses[-1].dtype, *(each.dtype for each in weights)])
         found.device = self.arrays.device(form.held()[0])
         if found.dtype != "float64":
-            raise Wrong(f"computes in {found.dtype}, not in float64")
+            raise WrongResult(f"computes in {found.dtype}, not in float64")
         if found.device != self.place:
-            raise Wrong(f"ran on {found.device}, not on {self.place}")
+            raise WrongResult(f"ran on {found.device}, not on {self.place}")
         found.losses, found.weights = compared(np.array(losses), weights, self.reference)
         return form
 
@@ -167,7 +167,7 @@ class Bench:
         return self._timed(form, n, n)
 
     def _timed(self, form: Form, n: int, last: int) -> tuple[float, float]:
-        """Seconds to launch `n` steps, of which the last is step `last`, and to wait for them. Raises Wrong."""
+        """Seconds to launch `n` steps, of which the last is step `last`, and to wait for them. Raises WrongResult."""
         form.wait()
         began = time.perf_counter()
         for _ in range(n):
@@ -176,7 +176,7 @@ class Bench:
         form.wait()
         ended = time.perf_counter()
         if not form.ready():
-            raise Wrong(f"the timer was stopped before the last of {n} steps was computed")
+            raise WrongResult(f"the timer was stopped before the last of {n} steps was computed")
         self._check_timed(form, last)
         return launched - began, ended - launched
 
@@ -184,46 +184,46 @@ class Bench:
         """The last loss and the weights after `n` steps; late in a training the weights alone show a missing step."""
         expected = self.reference.losses[n - 1]
         if not abs(self._loss(form) - expected) <= TOLERANCE * self.reference.losses[0]:
-            raise Wrong(f"the loss of step {n}, when it was timed, is {self._loss(form):.9g}, not {expected:.9g}")
+            raise WrongResult(f"the loss of step {n}, when it was timed, is {self._loss(form):.9g}, not {expected:.9g}")
         try:
             by_norms([self.arrays.get(each) for each in form.held()], self.reference.weights[n])
-        except Wrong as error:
-            raise Wrong(f"when step {n} was timed: {error}") from None
+        except WrongResult as error:
+            raise WrongResult(f"when step {n} was timed: {error}") from None
 
     def _loss(self, form: Form) -> np.ndarray:
         return np.asarray(self.arrays.get(form.last))
 
 
 def by_losses(losses: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference from `expected`, as a part of the first loss. Raises Wrong."""
+    """The largest difference from `expected`, as a part of the first loss. Raises WrongResult."""
     if losses.shape != expected.shape:
-        raise Wrong(f"its loss has the shape {losses.shape[1:]}, not that of a number")
+        raise WrongResult(f"its loss has the shape {losses.shape[1:]}, not that of a number")
     apart = np.abs(losses.astype(np.float64) - expected) / expected[0]
     wrong = np.flatnonzero(~(apart <= TOLERANCE))  # so that NaN is wrong
     if wrong.size:
         at = int(wrong[0])
-        raise Wrong(f"the loss of step {at + 1} is {losses[at]:.9g}, NumPy's {expected[at]:.9g}")
+        raise WrongResult(f"the loss of step {at + 1} is {losses[at]:.9g}, NumPy's {expected[at]:.9g}")
     return float(apart.max())
 
 
 def compared(losses: np.ndarray, weights: Sequence[np.ndarray], reference: Reference) -> tuple[float, float]:
-    """How far losses (steps,) and weights are from the reference, as `Found` has it. Raises Wrong."""
+    """How far losses (steps,) and weights are from the reference, as `Found` has it. Raises WrongResult."""
     by_loss = by_losses(losses, reference.losses[: reference.steps])
     return by_loss, by_norms(weights, reference.weights[reference.steps])
 
 
 def by_norms(weights: Sequence[np.ndarray], expected: tuple[np.ndarray, np.ndarray]) -> float:
-    """The larger difference of w1 and w2 from `expected`, as `by_norm` has it. Raises Wrong."""
+    """The larger difference of w1 and w2 from `expected`, as `by_norm` has it. Raises WrongResult."""
     return max(by_norm(*each) for each in zip(("w1", "w2"), weights, expected, strict=True))
 
 
 def by_norm(which: str, weights: np.ndarray, expected: np.ndarray) -> float:
-    """The norm of the difference from `expected`, of the same shape, as a part of its norm. Raises Wrong."""
+    """The norm of the difference from `expected`, of the same shape, as a part of its norm. Raises WrongResult."""
     if weights.shape != expected.shape:
-        raise Wrong(f"{which} has the shape {weights.shape}, not {expected.shape}")
+        raise WrongResult(f"{which} has the shape {weights.shape}, not {expected.shape}")
     apart = norm(weights.astype(np.float64) - expected) / norm(expected)
     if not apart <= TOLERANCE:
-        raise Wrong(f"{which} differs from NumPy's by {apart:.1e} of its norm")
+        raise WrongResult(f"{which} differs from NumPy's by {apart:.1e} of its norm")
     return apart
 
 

@@ -30,7 +30,7 @@ Batch = tuple[Any, Any]
 Arrays = tuple[np.ndarray, np.ndarray]
 
 
-class Wrong(Exception):
+class WrongBatches(Exception):
     """A loader that does not give the batches that it has to give."""
 
 
@@ -190,7 +190,7 @@ class Bench:
             found = self.found[setting.name] = Found(setting)
             try:
                 found.batches = self._compare(setting)
-            except Wrong as error:
+            except WrongBatches as error:
                 found.fault = str(error)
             except Exception as error:  # whatever a loader raises of a file that it cannot read
                 found.fault = raised(error)
@@ -206,7 +206,7 @@ class Bench:
                     continue
                 try:
                     samples(found).append(self.sample(setting))
-                except Wrong as error:
+                except WrongBatches as error:
                     self._refuse(found, str(error))
                 except Exception as error:
                     self._refuse(found, raised(error))
@@ -227,22 +227,22 @@ class Bench:
         return self.feed.stream(setting.build(), self.source.data, setting.batch_size, self.source.seed)
 
     def _compare(self, setting: Setting) -> int:
-        """Two epochs, the second of which comes from a cache where there is one; how many batches. Raises Wrong."""
+        """Two epochs, the second from a cache where there is one; how many batches. Raises WrongBatches."""
         stream, count, total = self._stream(setting), self.source.batches(setting), 0
         for epoch in range(2 if self.source.file is None else 1):
             expected, given = self.source.expected(setting, epoch), 0
             for batch in self._whole(stream, setting):
                 given += 1
                 if given > count:
-                    raise Wrong(f"epoch {epoch + 1} has more than its {count} batches")
+                    raise WrongBatches(f"epoch {epoch + 1} has more than its {count} batches")
                 compared(self.feed.arrays(batch), next(expected), f"epoch {epoch + 1}, batch {given}")
                 total += 1
             if given < count:
-                raise Wrong(f"epoch {epoch + 1} ends after {given} of its {count} batches")
+                raise WrongBatches(f"epoch {epoch + 1} ends after {given} of its {count} batches")
         return total
 
     def sample(self, setting: Setting) -> Sample:
-        """Times of a new stream, whose workers have not been started. Raises Wrong.
+        """Times of a new stream, whose workers have not been started. Raises WrongBatches.
 
         A mapped file is in memory after the first pass, which is why that one counts, the start of its workers with it:
         they read ahead meanwhile. Of the other sources the passes after the first one count.
@@ -271,7 +271,7 @@ class Bench:
         return Sample(first_s, images, seconds, *self._stepped(iter(stream), setting))
 
     def _pass(self, batches: Iterable[Batch], setting: Setting, epoch: int, after: int = 0) -> tuple[int, float]:
-        """Images and seconds of a pass, or of what is left `after` so many batches. Raises Wrong."""
+        """Images and seconds of a pass, or of what is left `after` so many batches. Raises WrongBatches."""
         images, last = 0, None
         began = time.perf_counter()
         for last in self._whole(batches, setting, after):
@@ -280,7 +280,7 @@ class Bench:
         seconds = time.perf_counter() - began
         expected = self.source.taken(setting) - after * setting.batch_size
         if images != expected or last is None:
-            raise Wrong(f"epoch {epoch + 1} has {images:,} images, not {expected:,}")
+            raise WrongBatches(f"epoch {epoch + 1} has {images:,} images, not {expected:,}")
         *_, right = self.source.expected(setting, epoch)
         compared(self.feed.arrays(last), right, f"epoch {epoch + 1}, last batch")
         return images, seconds
@@ -306,15 +306,15 @@ class Bench:
 
 
 def compared(given: Arrays, expected: Arrays, where: str) -> None:
-    """Raise Wrong where a batch is not the expected one, to the bit."""
+    """Raise WrongBatches where a batch is not the expected one, to the bit."""
     for what, ours, theirs in zip(("x", "y"), given, expected, strict=True):
         if ours.shape != theirs.shape or (ours.dtype != theirs.dtype and what == "x"):
-            raise Wrong(f"{where}: {what} is {ours.shape} {ours.dtype}, not {theirs.shape} {theirs.dtype}")
+            raise WrongBatches(f"{where}: {what} is {ours.shape} {ours.dtype}, not {theirs.shape} {theirs.dtype}")
         differs = ~np.all((ours == theirs).reshape(len(theirs), -1), axis=1)  # so that NaN differs
         if differs.any():
             at = int(np.flatnonzero(differs)[0])
             most = float(np.max(np.abs(ours[at].astype(np.float64) - theirs[at])))
-            raise Wrong(
+            raise WrongBatches(
                 f"{where}: {what} of {int(differs.sum())} of {len(theirs)} examples differs from NumPy's, "
                 f"first that of example {at + 1}, by up to {most:.3g}"
             )

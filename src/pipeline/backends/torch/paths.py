@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from pipeline.backends.shared.form_bench import Wrong
+from pipeline.backends.shared.form_bench import WrongResult
 from pipeline.machine.ceilings import Ceiling
 
 LARGE, SMALL = 2**28, 4  # bytes
@@ -27,7 +27,7 @@ def measured(place: str, rounds: int) -> Iterator[list[Ceiling]]:
     for name, (source, target) in _pairs(device, others[0] if others else None).items():
         try:
             found += _path(f"{place}/paths/{name}", source, target, rounds)
-        except (Wrong, RuntimeError) as error:  # of this path alone
+        except (WrongResult, RuntimeError) as error:  # of this path alone
             found.append(Ceiling(name=f"{place}/paths/{name}", unit="bytes/s", fault=str(error)))
         yield found
 
@@ -52,7 +52,7 @@ def _path(name: str, source: Tensor, target: Tensor, rounds: int) -> list[Ceilin
     target.zero_()
     _seconds(source, target, 1)
     if not torch.equal(target.cpu(), source.cpu()):
-        raise Wrong("what arrives differs from what was sent")
+        raise WrongResult("what arrives differs from what was sent")
     bandwidth, latency = [], []
     for _ in range(rounds):
         bandwidth.append(LARGE / _seconds(source, target, 1))

@@ -132,7 +132,7 @@ class Devices(Stage):
 
         facts, bench = kept.facts(), Bench(self.rounds, run, run.artifact("tables/samples.csv"), places)
         run.journal.write_receipt({**receipt, "ceilings": facts})
-        by_framework.note_threads(run, by_framework.allowed_cores())
+        by_framework.note_threads(run, by_framework.core_count())
         bench.measure()
         run.journal.write_receipt({**receipt, "ceilings": {**facts, "seen": bench.seen()}})
         failed = "; ".join(bench.faults()) or None

@@ -19,7 +19,7 @@ from pipeline.runs.receipt import version_of
 from pipeline.runs.records import Status, read_config, read_status
 from pipeline.runs.result import Metric, metrics_of
 from pipeline.runs.saved import code_now
-from pipeline.stages.by_framework import allowed_cores
+from pipeline.stages.by_framework import core_count
 from pipeline.stages.graph.amortised import FEWEST, ms
 from pipeline.stages.graph.stage import Graph
 
@@ -59,7 +59,7 @@ def _is_of_today(folder: Path, receipt: Mapping[str, Any], backend: Backend | ty
     same = {name: receipt.get("versions", {}).get(name) for name in versions} == versions
     same = same and receipt.get("environment") == environment()
     device = (receipt.get("device", {}).get("hardware") or {}).get("name")
-    here = device in (cpu_name(), *(gpu.name for gpu in gpus())) and receipt.get("cores") == allowed_cores()
+    here = device in (cpu_name(), *(gpu.name for gpu in gpus())) and receipt.get("cores") == core_count()
     return here and same and tuple(sizes) == Graph.sizes and receipt.get("code_sha256") == code_now(folder)
 
 

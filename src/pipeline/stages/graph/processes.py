@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.backends.shared import run_saved
-from pipeline.backends.shared.form_bench import Found, Wrong, compared
+from pipeline.backends.shared.form_bench import Found, WrongResult, compared
 from pipeline.backends.shared.two_layer import Net, Reference
 from pipeline.errors import RunError
 from pipeline.machine.own_process import OwnProcess, Running
@@ -160,6 +160,6 @@ def read(job: Job, found: Found, folder: Path, running: Running) -> Saved:
         running.wait()
         with np.load(folder / "trained.npz") as trained:
             losses, weights = compared(trained["losses"], [trained["w1"], trained["w2"]], job.reference)
-    except (RunError, Wrong) as error:
+    except (RunError, WrongResult) as error:
         return Saved(found.saved_as, size, fault=str(error))
     return Saved(found.saved_as, size, losses, weights)

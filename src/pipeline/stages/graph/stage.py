@@ -163,7 +163,7 @@ class Graph(ByFramework):
             net=net,
             reference=reference,
             place=str(resolved.place),
-            cores=self.cores or by_framework.allowed_cores(),
+            cores=self.cores or by_framework.core_count(),
             form_steps=FORM_STEPS,
             repetitions=tuple(sorted(set(self.repetitions))),
             rounds=self.rounds,

@@ -188,7 +188,7 @@ class Loading(ByFramework):
             seconds=self.seconds,
             step_s=self.step_ms / 1000,
             place=str(resolved.place),
-            cores=self.cores or by_framework.allowed_cores(),
+            cores=self.cores or by_framework.core_count(),
         )
 
     def _not_measured(self, resolved: Resolved) -> list[tuple[str, str]]:

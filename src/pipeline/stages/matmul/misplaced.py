@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipeline.backends.shared.form_bench import WrongResult
 from pipeline.backends.shared.matrices import Matrices
 from pipeline.raised import first_line
-from pipeline.stages.matmul.problem import Operands, Problem, Wrong, operands
+from pipeline.stages.matmul.problem import Operands, Problem, operands
 
 
 @dataclass
@@ -57,7 +58,7 @@ def misplaced(here: Matrices, there: Matrices, problem: Problem, seed: int, roun
         for _ in range(rounds):
             for name, way in ways.items():
                 getattr(found, name).append(_seconds(here, way, made))
-    except Wrong as error:
+    except WrongResult as error:
         return Misplaced(found.here, found.there, fault=str(error))
     except Exception as error:  # whatever a framework raises, of memory above all: what was found before is kept
         return Misplaced(found.here, found.there, fault=first_line(error))
@@ -65,12 +66,12 @@ def misplaced(here: Matrices, there: Matrices, problem: Problem, seed: int, roun
 
 
 def _seconds(matrices: Matrices, way: Callable[[], Any], made: Operands) -> float:
-    """Seconds that one product takes. Raises Wrong for a result that is not right."""
+    """Seconds that one product takes. Raises WrongResult for a result that is not right."""
     began = time.perf_counter()
     result = way()
     matrices.wait([result])
     took = time.perf_counter() - began
     if not matrices.ready([result]):
-        raise Wrong("the timer was stopped before its result was computed")
+        raise WrongResult("the timer was stopped before its result was computed")
     made.reference.compare_sums(matrices.numbers(result))
     return took

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from pipeline.backends.shared.form_bench import WrongResult
 from pipeline.kernels.gemm import decode, encode
 from pipeline.machine.blas import norm
 from pipeline.machine.precision import ROUNDOFF, bytes_per_number
@@ -16,10 +17,6 @@ SUMS = 3  # the same of the norm of sums over random signs
 SHORT = ("float16", "bfloat16")
 MOST = 0.1  # of its norm, that a result may be off by in any case: SUMS times that is still less than all of it
 CHECKS = 8  # matrices in float64 that making operands and comparing a result takes
-
-
-class Wrong(Exception):
-    """A result that is not what it has to be: its numbers, dtype or device, or the time at which it was there."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ class Operands:
 
     @cached_property
     def reference(self) -> Reference:
-        """The product in float64. Raises Wrong where NumPy's is not right."""
+        """The product in float64. Raises WrongResult where NumPy's is not right."""
         size, exact = self.problem.size, self.a @ self.b
         signs = signs_of(size)
         sums = exact @ signs
@@ -79,7 +76,9 @@ class Operands:
         scale = float(np.linalg.norm(self.a) * np.linalg.norm(self.b) / np.sqrt(size))
         apart = float(np.linalg.norm((sums - by_vectors).astype(np.float64))) / scale
         if not apart <= SUMS * Problem("float64", size).rounding:
-            raise Wrong(f"NumPy's float64 product of {size} × {size} is not A(Bx) for a vector x: is its BLAS right?")
+            raise WrongResult(
+                f"NumPy's float64 product of {size} × {size} is not A(Bx) for a vector x: is its BLAS right?"
+            )
         return Reference(self.problem, exact, sums, scale)
 
 
@@ -93,26 +92,28 @@ class Reference:
     scale: float
 
     def compare(self, found: np.ndarray) -> float:
-        """The norm of the difference from `exact` in parts of `scale`. Raises Wrong."""
+        """The norm of the difference from `exact` in parts of `scale`. Raises WrongResult."""
         if found.shape != self.exact.shape:
-            raise Wrong(f"its result has the shape {found.shape}, not {self.exact.shape}")
+            raise WrongResult(f"its result has the shape {found.shape}, not {self.exact.shape}")
         difference, allowed = found - self.exact, self.problem.rounding
         error = norm(difference) / self.scale
         if not error <= allowed:  # so that NaN is wrong
-            raise Wrong(f"its result differs from float64's by {error:.1e} of its norm; rounding is {allowed:.1e}")
+            raise WrongResult(
+                f"its result differs from float64's by {error:.1e} of its norm; rounding is {allowed:.1e}"
+            )
         largest = float(np.abs(difference).max()) * self.problem.size / self.scale
         if not largest <= LARGEST * allowed:
             row, column = np.unravel_index(np.abs(difference).argmax(), difference.shape)
             number, right = found[row, column], self.exact[row, column]
-            raise Wrong(f"element ({row}, {column}) of its result is {number:.6g}, not {right:.6g}")
+            raise WrongResult(f"element ({row}, {column}) of its result is {number:.6g}, not {right:.6g}")
         return error
 
     def compare_sums(self, found: np.ndarray) -> None:
-        """The same in N² steps, by sums over random signs, which no wrong column leaves as they are. Raises Wrong."""
+        """The same in N² steps, by sums over random signs, which no wrong column keeps. Raises WrongResult."""
         sums = np.einsum("ij,j->i", found, signs_of(self.problem.size))  # which asks no BLAS, as norm
         error = norm(sums - self.sums) / self.scale
         if not error <= SUMS * self.problem.rounding:
-            raise Wrong(f"its result, when it was timed, differs from float64's by {error:.1e} of its norm")
+            raise WrongResult(f"its result, when it was timed, differs from float64's by {error:.1e} of its norm")
 
     def without_matrix(self) -> Reference:
         """For `compare_sums` alone, in the memory of a vector."""

@@ -196,7 +196,7 @@ class Matmul(ByFramework):
             starts=self.starts,
             rounds=self.rounds,
             longest=self.longest,
-            cores=self.cores or by_framework.allowed_cores(),
+            cores=self.cores or by_framework.core_count(),
             seed=experiment.seed,
             limit=experiment.device.memory_limit_bytes,
             placed=self._placed,

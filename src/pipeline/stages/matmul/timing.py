@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pipeline.backends.shared.form_bench import WrongResult
 from pipeline.backends.shared.matrices import Matrices
 from pipeline.raised import first_line
 from pipeline.report.table import digits
 from pipeline.stages.matmul.ceiling import Ceiling
-from pipeline.stages.matmul.problem import Operands, Problem, Reference, Wrong, operands
+from pipeline.stages.matmul.problem import Operands, Problem, Reference, operands
 
 SAMPLE_S = 0.02  # that the products of a sample take together, where one does not take as long
 MOST_CALLS = 2000
@@ -115,13 +116,13 @@ class Timing:
             result = self._launched(a, b)
             found.seen_dtype, found.device = self.matrices.dtype(result), self.matrices.device(result)
             if found.seen_dtype != found.dtype:
-                raise Wrong(f"its result is {found.seen_dtype}, not {found.dtype}")
+                raise WrongResult(f"its result is {found.seen_dtype}, not {found.dtype}")
             if found.device != self.place:
-                raise Wrong(f"its result is on {found.device}, not on {self.place}")
+                raise WrongResult(f"its result is on {found.device}, not on {self.place}")
             found.error = made.reference.compare(self.matrices.numbers(result))
             about = self._seconds(a, b, 1, made.reference)
             self.calls[found.problem] = min(MOST_CALLS, max(1, round(SAMPLE_S / about)))
-        except Wrong as error:
+        except WrongResult as error:
             found.fault = str(error)
         except Exception as error:  # whatever a framework raises of an operation that it refuses
             found.fault = first_line(error)
@@ -163,7 +164,7 @@ class Timing:
             self._launched(a, b)
             seconds = self._seconds(a, b, calls, reference)
             copied = self._seconds_with_copies(made, reference) if self._copies(found.dtype) else None
-        except Wrong as error:
+        except WrongResult as error:
             found.lose_times(str(error))
             del self.references[found.problem]
         except Exception as error:  # whatever a framework raises, such as of a device that is gone
@@ -177,7 +178,7 @@ class Timing:
                 found.with_copies.append(copied)
 
     def _seconds(self, a: Any, b: Any, calls: int, reference: Reference) -> float:
-        """Of a product that is waited for, the mean of so many. Raises Wrong."""
+        """Of a product that is waited for, the mean of so many. Raises WrongResult."""
         took, matrices = 0.0, self.matrices
         for _ in range(calls):
             began = time.perf_counter()
@@ -185,7 +186,7 @@ class Timing:
             matrices.wait([result])
             took += time.perf_counter() - began
             if not matrices.ready([result]):
-                raise Wrong("the timer was stopped before its result was computed")
+                raise WrongResult("the timer was stopped before its result was computed")
         reference.compare_sums(matrices.numbers(result))
         return took / calls
 
@@ -194,7 +195,7 @@ class Timing:
         return self.copies and dtype != "bfloat16"
 
     def _seconds_with_copies(self, made: Operands, reference: Reference) -> float:
-        """From operands in the host's memory, in the same dtype, to a result there. Raises Wrong."""
+        """From operands in the host's memory, in the same dtype, to a result there. Raises WrongResult."""
         matrices, dtype = self.matrices, made.problem.dtype
         a, b = (each.astype(dtype) for each in (made.a, made.b))
         began = time.perf_counter()
