@@ -47,6 +47,18 @@ def endless() -> Any:
     return as_tf().repeat()
 
 
+def endless_filtered() -> Any:
+    return as_tf().repeat().filter(lambda _, y: y < 5).batch(2).unbatch().prefetch(1)
+
+
+def filtered_and_repeated() -> Any:
+    return as_tf().filter(lambda _, y: y < 5).repeat(2)
+
+
+def taken_of_endless() -> Any:
+    return endless_filtered().take(30)
+
+
 def as_mappings() -> Any:
     x, y = whole()
     return [{"pixels": one, "digit": label} for one, label in zip(x / np.float32(16), y, strict=True)]

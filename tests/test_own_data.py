@@ -626,11 +626,18 @@ def test_what_gives_no_examples_is_refused(tmp_path: Path, function: str) -> Non
 
 
 @pytest.mark.wide
-def test_a_dataset_without_end_is_refused(tmp_path: Path) -> None:
-    """It was read until memory was full."""
+@pytest.mark.parametrize("name", ["endless", "endless_filtered"])
+def test_a_dataset_without_end_is_refused(tmp_path: Path, name: str) -> None:
+    """It was read until memory was full; behind a filter TensorFlow does not say that it has no end."""
     with pytest.raises(UserError) as caught:
-        Examples(train="own_examples.endless").load(tmp_path, 0)
-    assert str(caught.value) == "dataset.train=own_examples.endless: repeats without end; leave out its repeat()"
+        Examples(train=f"own_examples.{name}").load(tmp_path, 0)
+    assert str(caught.value) == f"dataset.train=own_examples.{name}: repeats without end; leave out its repeat()"
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("name", ["filtered_and_repeated", "taken_of_endless"])
+def test_a_dataset_that_ends_is_read_though_its_length_is_not_known(tmp_path: Path, name: str) -> None:
+    assert len(Examples(train=f"own_examples.{name}").load(tmp_path, 0).train.y)
 
 
 def test_files_that_hold_no_data_are_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from pipeline.spec import check_allowed, named_object, spec
 from pipeline.tasks import Targets, Task
 
 Share = Annotated[float, Field(ge=0, lt=1)]
-INFINITE = -1  # tf.data.INFINITE_CARDINALITY
+INFINITE, UNKNOWN = -1, -2  # tf.data.INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 
 
 @spec
@@ -100,6 +100,18 @@ class Examples(Dataset):
         return np.asarray(example[0]), np.asarray(example[1])
 
 
+def _endless(made: Any) -> bool:
+    """Whether a tf.data.Dataset has no end. Behind a filter TensorFlow does not know, and what is filtered says it.
+
+    What takes some of them, by number or while something holds, may end.
+    """
+    count = int(made.cardinality())
+    if count != UNKNOWN or type(made).__name__.startswith("_Take"):
+        return count == INFINITE
+    inputs = made._inputs()
+    return bool(inputs) and all(map(_endless, inputs))
+
+
 def _each(made: Any, shown: str) -> Iterable[Any]:
     """Every example: of a tf.data.Dataset as arrays, of a torch Dataset by its number."""
     if isinstance(made, Mapping):
@@ -108,7 +120,7 @@ def _each(made: Any, shown: str) -> Iterable[Any]:
     if getattr(made, "batch_sampler", None) is not None:
         raise UserError(f"{shown}: gives a {type(made).__name__}, which makes batches; give its Dataset")
     if hasattr(made, "as_numpy_iterator"):
-        if int(made.cardinality()) == INFINITE:
+        if _endless(made):
             raise UserError(f"{shown}: repeats without end; leave out its repeat()")
         return made.as_numpy_iterator()
     if hasattr(made, "__len__") and hasattr(made, "__getitem__"):
