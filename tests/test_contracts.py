@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import pytest
 from own_problems import NoUnknowns
 
 from pipeline import contracts
-from pipeline.contracts import Loader, Loss, Model, Optimizer, Profiler, Stage
+from pipeline.contracts import Loader, Loss, Model, Optimizer, Part, Profiler, Stage
 from pipeline.contracts.physics import Problem
 from pipeline.errors import UserError
 from pipeline.experiment import GROUPS
+from pipeline.faults import fault
 from pipeline.spec import build, spec
 
 ROOT = Path(__file__).parents[1]
@@ -152,6 +154,35 @@ def test_a_field_that_hides_a_member_of_the_contract_is_refused(
     line = Path(__file__).read_text(encoding="utf-8").splitlines().index(f"    {text}") + 1
     field = f"field {text.partition(':')[0]} (tests/test_contracts.py, line {line})"
     assert str(caught.value) == f"model._target_={target}: {field} hides pipeline.contracts.{hidden}"
+
+
+class OfEveryKind(Part):
+    """Members of the kinds that no contract has now."""
+
+    @classmethod
+    def made(cls) -> int:
+        return 1
+
+    @cached_property
+    def found(self) -> int:
+        return 1
+
+
+@spec
+class Made(OfEveryKind):
+    made: int = 3  # type: ignore[assignment]
+
+
+@spec
+class Found(OfEveryKind):
+    found: int = 3
+
+
+@pytest.mark.parametrize(("cls", "name"), [(Made, "made"), (Found, "found")])
+def test_members_of_every_kind_are_not_hidden(cls: Any, name: str) -> None:
+    said = fault(cls, (OfEveryKind,))
+    assert said is not None
+    assert said.endswith(f" hides {__name__}.OfEveryKind.{name}; call the field something else")
 
 
 @pytest.mark.parametrize("message", FAULTS)

@@ -67,7 +67,7 @@ def _hidden(name: str, contract: type[object]) -> str | None:
         return None
     of_class = vars(owner).get("__annotations__", {}).get(name, "").startswith("ClassVar")
     hidden = vars(owner).get(name)
-    if not (of_class or isinstance(hidden, property) or callable(hidden)):
+    if not (of_class or callable(hidden) or hasattr(hidden, "__get__")):  # a property, a class method
         return None
     instead = f"write {name}: ClassVar, or call" if of_class else "call"
     return f"{_imported_as(owner)}.{name}; {instead} the field something else"
