@@ -258,6 +258,23 @@ def test_an_update_that_is_compiled_again_and_again_is_a_note(tmp_path: Path) ->
     assert " steps on, the optimizer's update runs uncompiled: torch has compiled it as often as it does" in limit
 
 
+@pytest.mark.wide
+def test_the_condition_named_is_of_what_is_compiled_again(tmp_path: Path) -> None:
+    """A model and an optimizer that both change: the training's last note named the update's condition."""
+    (tmp_path / "halves.py").write_text(HALVES)
+    (tmp_path / "counted.py").write_text(COUNTED)
+    (tmp_path / "conf/optimizer").mkdir(parents=True)
+    (tmp_path / "conf/optimizer/counted.yaml").write_text("_target_: counted.Counted\nlearning_rate: 0.1\n")
+    own = {"PIPELINE_MODULES": "halves,counted", "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    words = ("--config-dir=conf", "optimizer=counted", "model=linear", "model._target_=halves.Halves")
+    quick = ("+model.counts=true", "dataset=digits", "training=quick", "training.batch_size=32")
+    run = done(tmp_path, *words, *quick, "backend.compile=true", "tracking=none", **own)
+    notes = json.loads((run / "result.json").read_text())["notes"]
+    assert len(notes) == 4
+    for note in notes:
+        assert ("in step (counted.py" if "optimizer's update" in note else "in forward (halves.py") in note
+
+
 def test_only_torch_has_it(tmp_path: Path) -> None:
     assert refused(tmp_path, "backend=jax", "backend.compile=true").startswith(
         "backend.compile: no such key (backend=torch has it); "

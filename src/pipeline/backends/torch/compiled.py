@@ -27,6 +27,7 @@ from pipeline.backends.torch.compilers import (
     compiled_graphs,
     compiled_nothing,
     drop_compilations,
+    failed_conditions,
     reached_limit,
     why_anew,
 )
@@ -67,6 +68,7 @@ class CompiledStep:
         self.steps = self.updates = 0
         self.graphs, self.limits = compiled_graphs(), reached_limit()
         self._in_pieces = False
+        self._failed: dict[Any, int] = {}  # before the call that may compile
         self._anew: set[str] = set()  # what was compiled again after its first time
         self.notes: list[str] = []
         self.seconds = time.perf_counter() - started  # the compiler's import
@@ -98,7 +100,7 @@ class CompiledStep:
 
     def _forward(self, *given: Any, **named: Any) -> Any:
         """Forward pass and loss: as one graph, in pieces where torch cannot, as it is once torch compiles no more."""
-        before = compilations()
+        before, self._failed = compilations(), failed_conditions()
         try:
             found = self._compiled(*given, **named)
             if self.steps > 1 and compilations() > before:
@@ -117,7 +119,7 @@ class CompiledStep:
 
     def _update(self) -> None:
         """The optimizer's part. Its second time it may find its state made, and is compiled once more for that."""
-        before = compilations()
+        before, self._failed = compilations(), failed_conditions()
         self.updates += 1
         self._compiled_update()
         if self.updates > 2 and compilations() > before:
@@ -148,7 +150,7 @@ class CompiledStep:
         elif what not in self._anew:
             self._anew.add(what)
             again = f"the {what} is compiled more than once{self._uncaptured()}"
-            self._note(f"{again}, since this has changed: {why_anew()}")
+            self._note(f"{again}, since this has changed: {why_anew(self._failed)}")
 
     def _uncaptured(self) -> str:
         """What changes from step to step, or what Python does between pieces, is not for a CUDA graph to keep."""
@@ -159,7 +161,7 @@ class CompiledStep:
         self.limits = reached_limit()
         self._note(
             f"{self.steps:,} steps on, the {runs} runs uncompiled: torch has compiled it as often as it does, at "
-            f"last since this had changed: {why_anew()}"
+            f"last since this had changed: {why_anew(self._failed)}"
         )
 
     def _note(self, text: str) -> None:

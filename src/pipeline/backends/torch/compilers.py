@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -36,11 +38,19 @@ def reached_limit() -> int:
     return sum(n for reason, n in found.items() if reason.startswith("Dynamo recompile limit exceeded"))
 
 
-def why_anew() -> str:
-    """The condition on which a function had been compiled, and that no longer held when it was compiled anew."""
-    functions = list(torch._dynamo.utils.guard_failures.values())
+def failed_conditions() -> dict[Any, int]:
+    """How many conditions of each function's compilations have not held so far."""
+    return {code: len(reasons) for code, reasons in torch._dynamo.utils.guard_failures.items()}
+
+
+def why_anew(before: Mapping[Any, int]) -> str:
+    """The condition on which a function had been compiled, and that no longer held when it was compiled anew.
+
+    `before`: failed_conditions() before that, since what else was compiled anew has conditions too.
+    """
+    reasons = [one[before.get(code, 0) :] for code, one in torch._dynamo.utils.guard_failures.items()]
     # Each reason begins with the number of the compilation whose condition it is, as 0/3: the newest says most.
-    newest = max(map(str, functions[-1]), key=_compilation) if functions else "not known"
+    newest = max((str(one) for each in reasons for one in each), key=_compilation, default="not known")
     condition, _, place = newest.partition("#")
     at = re.search(r"([^/\s]+):(\d+) in (\w+)", place.partition("\n")[0])
     where = f", in {at[3]} ({at[1]}, line {at[2]})" if at else ""
