@@ -545,6 +545,44 @@ def test_another_environment_is_another_run(stopped: Path, tmp_path: Path) -> No
     assert result.stderr.splitlines()[-1].startswith(wanted)
 
 
+UNSEEDED = """
+from dataclasses import replace
+import numpy as np
+from pipeline.datasets import Split
+from pipeline.datasets.digits import Digits
+from pipeline.spec import spec
+
+
+@spec
+class Unseeded(Digits):
+    def load(self, root, seed):
+        data = Digits.load(self, root, seed)
+        rows = np.random.default_rng().permutation(len(data.train))
+        return replace(
+            data,
+            train=Split(data.train.x[rows[100:]], data.train.y[rows[100:]]),
+            validation=Split(data.train.x[rows[:100]], data.train.y[rows[:100]]),
+        )
+"""
+
+
+@pytest.mark.wide
+def test_other_examples_for_validation_are_refused(tmp_path: Path) -> None:
+    """The data had the same hash, and the run went on, its validation of examples that it had been trained on."""
+    (tmp_path / "unseeded.py").write_text(UNSEEDED)
+    path = f"{tmp_path}:{environment().get('PYTHONPATH', '')}"
+    own: dict[str, Any] = {"PIPELINE_MODULES": "unseeded", "PYTHONPATH": path}
+    words = ("dataset=digits", "dataset._target_=unseeded.Unseeded", "training.epochs=200", "tracking=none")
+    assert killed(tmp_path, (*words, "training.checkpoint.every=5"), 0.0, **own) == -9
+    (run,) = runs(tmp_path)
+    result = pipeline(tmp_path, "resume=latest", **own)
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.splitlines()[-1] == (
+        f"error: resume={run.name}: the examples for validation or test now differ from those it began with, though "
+        "the data are the same: it may have been trained on them; let load(root, seed) divide by its seed alone"
+    )
+
+
 @pytest.mark.wide
 def test_other_tokens_are_refused_whatever_strict_is(tmp_path: Path) -> None:
     """As many characters, and others: the saved embeddings would be those of other tokens."""

@@ -121,9 +121,10 @@ def prepared(experiment: Experiment, run: Run, receipt: dict[str, Any], task: ty
     if run.checkpoint is None:  # a run that goes on keeps its own receipt until the data are known to be the same
         run.journal.write_receipt(receipt)
     data = load_data(experiment)
-    run.identity = {**identity(), "data_sha256": data.sha256, **of_vocabulary(data.task)}
+    divided = {"data_sha256": data.sha256, "held_out": held_out(data)}
+    run.identity = {**identity(), **divided, **of_vocabulary(data.task)}
     check_same_data(experiment, run)
-    receipt |= {"data_sha256": data.sha256, "held_out": held_out(data)}
+    receipt |= divided
     run.journal.write_receipt(receipt)
     check_data(experiment, data, task)
     plan = Plan.of(experiment, len(data.train))
@@ -149,6 +150,12 @@ def check_same_data(experiment: Experiment, run: Run) -> None:
     then, now = run.checkpoint.progress["identity"], run.identity
     if experiment.training.checkpoint.strict and then["data_sha256"] != now["data_sha256"]:
         raise UserError(f"resume={run.id}: the data now differ from those it was trained on (another sha256)")
+    # Of the same data: their own code may divide them without the seed. A checkpoint of before may not have it.
+    if experiment.training.checkpoint.strict and then.get("held_out", now["held_out"]) != now["held_out"]:
+        raise UserError(
+            f"resume={run.id}: the examples for validation or test now differ from those it began with, though the "
+            "data are the same: it may have been trained on them; let load(root, seed) divide by its seed alone"
+        )
     if then.get(VOCABULARY, now.get(VOCABULARY)) != now.get(VOCABULARY):  # a checkpoint of before may not have it
         learns = getattr(experiment.dataset, "kind", None) == "bpe"
         learned = " and the version of tokenizers that its receipt names" if learns else ""
