@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import hypothesis.strategies as st
 import pytest
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 from hypothesis import given, settings
-from omegaconf import flag_override
+from omegaconf import OmegaConf, flag_override
 
 from pipeline.cli.conf_path import conf_path
 from pipeline.cli.interpolation import resolved
@@ -57,6 +61,23 @@ def test_a_value_alone_is_put_in_its_place() -> None:
         assert made._base(()).plain is not None  # else each cell takes ten times as long
     assert (first["seed"], second["seed"]) == (1, 2)
     assert {**first, "seed": 2} == second
+
+
+def test_the_page_names_every_optimizer_with_its_keys_and_defaults() -> None:
+    page = (Path(__file__).resolve().parents[1] / "docs" / "training.md").read_text()
+    table = page.partition("## Optimizers\n")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \|.*?\| (.*) \|$", table, re.MULTILINE))
+    said = {name: dict(re.findall(r"`(\w+)=([^`]*)`", row)) for name, row in rows.items()}
+    for name, row in rows.items():
+        if found := re.search(r"; else as `(\w+)`$", row):
+            said[name] = said[found[1]] | said[name]
+    assert set(said) == {path.stem for path in (conf_path() / "optimizer").glob("*.yaml")}
+    with initialize_config_dir(str(conf_path()), version_base="1.3", job_name="pipeline"):
+        for name, keys in said.items():
+            optimizer = OmegaConf.to_container(compose("config", [f"optimizer={name}"]).optimizer)
+            assert isinstance(optimizer, dict)
+            del optimizer["_target_"]
+            assert {key: yaml.safe_load(value.replace("e-", ".0e-")) for key, value in keys.items()} == optimizer, name
 
 
 def composer() -> Composer:
