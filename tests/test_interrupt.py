@@ -309,6 +309,41 @@ def test_how_a_command_ends(how: str, exit_status: int, last: str) -> None:
     assert ("Traceback" in result.stderr) == (how == "another_pipe")
 
 
+STUCK = """
+import os, signal, sys, time
+from pipeline.cli.exits import stop_held_back, stop_on_signals
+from pipeline.errors import Stopped
+
+stop_on_signals(grace=0.5)
+with stop_held_back():
+    for _ in range(2):  # of which the second is ignored
+        os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(100)
+"""
+
+PUT_BACK = """
+import os, signal
+from pipeline.cli.exits import stop_on_signals
+from pipeline.errors import Stopped
+
+stop_on_signals()
+ours = signal.getsignal(signal.SIGTERM)
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+except Stopped:
+    signal.signal(signal.SIGTERM, ours)
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.parametrize(("program", "by"), [(STUCK, signal.SIGALRM), (PUT_BACK, signal.SIGTERM)])
+def test_what_does_not_stop_is_ended(program: str, by: signal.Signals) -> None:
+    """A cell whose sweep is gone ran on after its first signal; a second one raised again where a library had put the
+    handler back."""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == -by, result.stderr
+
+
 BROKEN = """
 import os
 from typing import ClassVar

@@ -103,9 +103,10 @@ def test_several_objectives(tmp_path: Path) -> None:
 
 
 @pytest.mark.wide
-def test_a_trial_that_ended_when_its_search_was_gone_is_not_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("same", [True, False])
+def test_a_trial_that_ended_when_its_search_was_gone_is_not_lost(same: bool, tmp_path: Path) -> None:
     """It was killed when a run had finished and its study did not know; a cluster's jobs outlive their search, too. The
-    next command trained at another point, and the run's value was in no ranking."""
+    next command trained at another point, and the run's value was in no ranking. A run of other code is not taken."""
     words = (*OPTUNA, SPACE[0], "training.epochs=1", "hydra.sweeper.trials=2")
     first = pipeline(tmp_path, *words)
     assert first.returncode == 0, first.stderr
@@ -114,13 +115,17 @@ def test_a_trial_that_ended_when_its_search_was_gone_is_not_lost(tmp_path: Path)
     ends = {"trial_id": 1, "state": 1}.items()
     journal.write_text("".join(lines[: next(at for at, line in enumerate(lines) if ends <= json.loads(line).items())]))
     assert [trial.state.name for trial in study(tmp_path)] == ["COMPLETE", "RUNNING"]
+    receipt = trained(tmp_path)[1] / "receipt.json"
+    if not same:
+        receipt.write_text(json.dumps({**json.loads(receipt.read_text()), "code_sha256": "another"}))
     again = pipeline(tmp_path, *words)
     assert again.returncode == 0, again.stderr
     runs = [run for run in trained(tmp_path) if (run / "receipt.json").exists()]
-    assert len(runs) == 2
     trials = study(tmp_path)
     assert [trial.state.name for trial in trials] == ["COMPLETE", "FAIL", "COMPLETE"]
-    assert trials[2].params == trials[1].params
+    assert (len(runs) == 2, trials[2].params == trials[1].params) == (same, same)
+    if not same:
+        return
     assert opened(tmp_path).user_attrs["run 2"] == runs[1].name
     third = pipeline(tmp_path, *words)
     assert "study search: 2 trials, 2 of them done before" in third.stderr

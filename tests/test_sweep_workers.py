@@ -426,6 +426,31 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     assert log.startswith("Traceback") and "JSONDecodeError" in log.splitlines()[-1]
 
 
+def test_a_cell_whose_exit_functions_raise_is_not_a_second_worker(tmp_path: Path) -> None:
+    """It went on as the worker does, whose end kills the other cells."""
+    (tmp_path / "0000.json").write_text("{")
+    code = """
+import atexit, os, sys
+from pipeline.sweep import worker
+
+def failing():
+    raise SystemExit(3)
+
+worker.atexit._run_exitfuncs = failing
+command = {"environment": {}, "log": sys.argv[1] + "/log", "job": sys.argv[1] + "/0000.json", "cell": 0}
+parent = os.getpid()
+try:
+    pid = worker.fork(command, worker.Channel())
+finally:
+    if os.getpid() != parent:
+        open(sys.argv[1] + "/escaped", "w").close()
+os.waitpid(pid, 0)
+"""
+    result = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert not (tmp_path / "escaped").exists()
+
+
 def in_fork(folder: Path, variables: dict[str, str]) -> list[str]:
     """The names of the GPUs that a cell sees."""
     pid = os.fork()

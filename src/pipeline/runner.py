@@ -237,7 +237,7 @@ def keep_imported(run: Run, beside: DynamicImports) -> None:
 def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:
     """A few lines before anything slow: what will run, why where the request left it open, and what to beware of."""
     from pipeline.machine.device import gpus
-    from pipeline.machine.precision import SQUARES_REPLACED, SQUARES_VANISH, UNSCALED
+    from pipeline.machine.precision import SQUARES_VANISH, UNSCALED
     from pipeline.runs.receipt import unscaled
 
     at = f" at {resolved.precision}" if experiment.reads("precision") else ""
@@ -251,9 +251,8 @@ def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:
         run.say(f"precision={experiment.precision.name}: {resolved.precision_reason}")
     if by := unscaled(experiment, resolved):
         run.say(f"{by}: {UNSCALED}")
-        optimizer = experiment.optimizer
-        if optimizer.averages_squares and getattr(optimizer, "epsilon", 0) < SQUARES_REPLACED:
-            run.note(f"{by}: optimizer={choice(optimizer)} {SQUARES_VANISH}")
+        if experiment.optimizer.averages_squares:
+            run.note(f"{by}: optimizer={choice(experiment.optimizer)} {SQUARES_VANISH}")
 
 
 def report(experiment: Experiment, run: Run, result: Result, tracker: Any) -> int:

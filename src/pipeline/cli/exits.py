@@ -63,14 +63,14 @@ def _output_refused() -> bool:
     return False
 
 
-def stop_on_signals(*, second: signal.Handlers = signal.SIG_DFL) -> None:
-    """Ctrl-C, SIGTERM and SIGHUP (the terminal is gone) unwind the run by an exception; a second one ends it at once,
-    unless `second` is SIG_IGN.
+def stop_on_signals(*, grace: float | None = None) -> None:
+    """Ctrl-C, SIGTERM and SIGHUP (the terminal is gone) unwind the run by an exception; a second one ends it at once.
 
+    `grace`: seconds that it has for that. Others are then ignored, and the kernel ends what is still there.
     A SIGHUP that is ignored stays so: that is what `nohup` is for.
     """
-    global _second
-    _second = second
+    global _grace
+    _grace = grace
     for number in SIGNALS:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _stop)
@@ -114,7 +114,7 @@ def stop_held_back() -> Iterator[None]:
 
 
 _asked: Stopped | None = None
-_second: signal.Handlers = signal.SIG_DFL
+_grace: float | None = None
 _held = 0  # blocks under way that hold a stop back
 _late = False  # whether one is held back now
 
@@ -123,7 +123,13 @@ def _stop(number: int, _: FrameType | None) -> None:
     global _asked, _late
     for each in SIGNALS:
         if signal.getsignal(each) is _stop:
-            signal.signal(each, _second)
+            signal.signal(each, signal.SIG_DFL if _grace is None else signal.SIG_IGN)
+    if _asked is not None:  # a second one, since the first a library has put this handler back
+        signal.raise_signal(number)
+        return
+    if _grace is not None:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, _grace)
     _asked = Stopped(signal.Signals(number).name, 128 + number)
     if _held:
         _late = True

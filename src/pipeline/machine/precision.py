@@ -45,13 +45,13 @@ AUTO = "mixed"  # resolved for the device by capability.resolve
 INITIAL_SCALE = 65536.0
 GROWTH_STEPS = 2000
 UNSCALED = (
-    "no loss scaling: gradients below 6e-8, float16's smallest number, become 0; precision=mixed_fp16 scales the loss"
+    "no loss scaling: gradients below 6e-8, float16's smallest number, become 0; precision=mixed_fp16, which takes no "
+    "model.layer_dtypes, scales the loss"
 )
-SQUARES_REPLACED = 1e-4  # by an epsilon from here on: a step is then at most 2.4 times the learning rate
 SQUARES_VANISH = (
-    "divides by the root of averaged squares of gradients, and of gradients below 2.4e-4 these are 0 in float16: its "
-    "steps grow out of bounds, on each framework otherwise; optimizer=sgd has none, precision=mixed_fp16 keeps them in "
-    "float32"
+    "divides by the root of averaged squares of gradients, which are 0 in float16 where gradients are small (below "
+    "2.4e-4; as a beta_2 of 0.999 averages them, below 5e-3): its steps grow out of bounds, on each framework "
+    "otherwise; optimizer=sgd has none, precision=mixed_fp16 keeps them in float32"
 )
 
 

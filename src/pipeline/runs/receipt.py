@@ -161,9 +161,9 @@ def _in_words(compute: str, weights_in: str) -> str:
 
 def unscaled(experiment: Experiment, resolved: Resolved) -> str | None:
     """The setting by which the run trains in float16 without loss scaling, what nobody should do unawares; or None."""
-    form, model = FORMATS[resolved.precision], experiment.model
     if not experiment.reads("training") or experiment.stage.starts_from_run:
         return None
+    form, model = FORMATS[resolved.precision], experiment.model
     if form.compute == "float16" and not form.loss_scaling:
         return f"precision={resolved.precision}"
     layers = model.layer_dtypes if isinstance(model, Model) else ()

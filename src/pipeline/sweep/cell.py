@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pipeline.sweep.plan import Cell
 
 GRACE_SECONDS = 30.0  # for a cell that was asked to stop to write its journal's last word
+OVERDUE_SECONDS = GRACE_SECONDS + 5.0  # then the kernel ends it, where whoever asked is gone
 POLL_SECONDS = 0.1  # of a cluster's job, for the end of its cell
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
@@ -192,10 +194,9 @@ def in_new_process(path: Path, folder: Path) -> str | None:
         return found
     except BaseException:
         process.terminate()
-        try:
+        with suppress(BaseException):  # asked once more, as Ray and submitit do
             process.wait(GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
+        process.kill()
         raise
 
 
@@ -210,7 +211,7 @@ def violent(status: int) -> str | None:
 
 def main(arguments: list[str]) -> int:
     """The command: a job file, and the process that this one ends with."""
-    stop_on_signals(second=signal.SIG_IGN)  # a cluster signals all processes of a job, and its sweep the cell too
+    stop_on_signals(grace=OVERDUE_SECONDS)  # a cluster signals all processes of a job, and its sweep the cell too
     end_with(int(arguments[1]) if arguments[1:] else os.getppid(), signal.SIGTERM)
     return run_job(Path(arguments[0]))
 

@@ -77,10 +77,6 @@ class History:
         state = self.ended.get(name)
         return state is not None and (state not in DEAD or self.written[name] == _written(self.root / name))
 
-    def finished(self) -> set[str]:
-        """The hashes of the configs that a run has finished with."""
-        return {key for key, runs in self.receipts.items() if any(self.ended.get(name) == "FINISHED" for name in runs)}
-
     def of(self, experiment: Experiment, where: Where) -> list[Past]:
         """Every run of the same config, the newest first."""
         found = []

@@ -9,6 +9,7 @@ Akiba et al., "Optuna" (KDD 2019); Li et al., "Hyperband" (JMLR 18, 2018).
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +91,30 @@ class Trials(Source):
             self.reused.append(Outcome(cell, "FINISHED", f"run before as {run.name}", 0.0, run))
         return None
 
+    def ask_again(self, killed: set[str]) -> None:
+        """Put the trials before all others that have failed and whose runs can go on, or have finished since: their
+        session was killed. `killed`: the hashes of the configs of runs that can go on.
+        """
+        from optuna.trial import TrialState
+
+        states = (TrialState.WAITING, TrialState.COMPLETE, TrialState.PRUNED)  # the first: by a session that was killed
+        known = [one.system_attrs.get("fixed_params", {}) | one.params for one in self.study.get_trials(False, states)]
+        for trial in self.study.get_trials(deepcopy=False, states=(TrialState.FAIL,)):
+            if trial.params.keys() != self.space.keys() or trial.params in known:
+                continue
+            with contextlib.suppress(UserError):  # a point that the space no longer has, a run without the metric
+                cell, _ = self.cells.at(trial.params, trial.number)
+                if cell.experiment is None:
+                    continue
+                if cell.experiment.config_sha256() in killed or self._has_values(cell):
+                    self.study.enqueue_trial(trial.params)
+                    known.append(trial.params)
+
+    def _has_values(self, cell: Cell) -> bool:
+        """Whether the very same has finished, with a number for each metric. Raises UserError where one is missing."""
+        run = decide_one(cell, self.retry, self.history).run
+        return run is not None and not any(map(math.isnan, self._values(run)))
+
     @property
     def left(self) -> int | None:
         """How many points are left to propose; None where there is no end to them."""
@@ -134,14 +159,17 @@ class Trials(Source):
         return cell, known or decide_one(cell, self.retry, self.history).run
 
     def _tell(self, trial: Trial, run: Path, experiment: Experiment) -> None:
-        sought = zip(self.search.metrics, self.search.directions, strict=True)
-        values = [value_of(run, name, direction) for name, direction in sought]
-        self.study.tell(trial, values)
+        self.study.tell(trial, self._values(run))
         self.study.set_user_attr(f"run {trial.number}", run.name)
         key, data = dataset_key(experiment), read_json(run / "receipt.json").get("data_sha256")
         if data is not None and self.study.user_attrs.get(key) != data:
             self.study.set_user_attr(key, data)
         self._keep_imported(run)
+
+    def _values(self, run: Path) -> list[float]:
+        """Of the metrics that are sought. Raises UserError."""
+        sought = zip(self.search.metrics, self.search.directions, strict=True)
+        return [value_of(run, name, direction) for name, direction in sought]
 
     def _keep_imported(self, run: Path | None) -> None:
         """A module of a computed name is known when a trial that imported it has ended."""
@@ -239,10 +267,9 @@ def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: 
     with lock:
         study = open_study(study_file(folder, name), name, search, epochs, space)
         retry = "all" if first.sweep.retry == "all" else "failed"
-        finished_since = history.finished() if retry != "all" else set[str]()
-        ask_again(study, cells, space, killed_experiments(folder) | finished_since)
         file = study_file(folder, name)
         trials = Trials(study, file, search, cells, space, history, retry)
+        trials.ask_again(killed_experiments(folder))
         return _go_on(trials, first, texts, executor, console)
 
 
@@ -263,24 +290,6 @@ def check_comparable(space: Space, search: Search) -> None:
             raise UserError(
                 f"{written}: {lost} would be of another loss in each trial; give another hydra.sweeper.metric"
             )
-
-
-def ask_again(study: Study, cells: Cells, space: Space, begun: set[str]) -> None:
-    """Put the trials before all others that have failed and whose runs can go on, or have finished since: their session
-    was killed. `begun`: the hashes of the configs of such runs.
-    """
-    from optuna.trial import TrialState
-
-    states = (TrialState.WAITING, TrialState.COMPLETE, TrialState.PRUNED)  # the first: put there by a killed session
-    known = [one.system_attrs.get("fixed_params", {}) | one.params for one in study.get_trials(False, states)]
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.FAIL,)) if begun else ():
-        if trial.params.keys() != space.keys() or trial.params in known:
-            continue
-        with contextlib.suppress(UserError):  # a point that the space no longer has
-            cell, _ = cells.at(trial.params, trial.number)
-            if cell.experiment is not None and cell.experiment.config_sha256() in begun:
-                study.enqueue_trial(trial.params)
-                known.append(trial.params)
 
 
 def epochs_of(experiment: Experiment, search: Search) -> int:

@@ -25,7 +25,7 @@ from typing import Any
 
 from pipeline.cli.exits import SIGNALS, status_of, stop_on_signals
 from pipeline.machine.device import count_by_bus, gpus, shut_down_nvml
-from pipeline.sweep.cell import end_with
+from pipeline.sweep.cell import OVERDUE_SECONDS, end_with
 
 
 def main() -> int:
@@ -109,10 +109,13 @@ def fork(command: dict[str, Any], channel: Channel) -> int:
     except Exception:  # Python would print it after this process has ended
         traceback.print_exc()
     finally:
-        atexit._run_exitfuncs()  # the cell's: TensorFlow writes the code that it generates to files in TMPDIR
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+            atexit._run_exitfuncs()  # the cell's: TensorFlow writes the code that it generates to files in TMPDIR
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:  # whatever that raises: what comes after `fork` is the worker's
+            os._exit(status)
 
 
 def become_cell(command: dict[str, Any]) -> None:
@@ -121,7 +124,7 @@ def become_cell(command: dict[str, Any]) -> None:
         os.setpgid(0, 0)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    stop_on_signals(second=signal.SIG_IGN)  # the sweep asks each cell too, and kills what does not end
+    stop_on_signals(grace=OVERDUE_SECONDS)  # the sweep asks each cell too, and kills what does not end
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     os.environ.update(command["environment"])
     log = os.open(command["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)

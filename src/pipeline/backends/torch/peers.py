@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -130,6 +131,9 @@ class Terminating:
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
         """Round a fit."""
+        if threading.current_thread() is not threading.main_thread():  # Lightning sets none there
+            yield
+            return
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         try:
             yield
