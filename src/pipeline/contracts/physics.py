@@ -90,7 +90,10 @@ class Problem(Part):
         raise NotImplementedError
 
     def classical(self, points: np.ndarray) -> tuple[str, np.ndarray | float]:
-        """A classical solver's name, and its solution (N, outputs) at points (N, d), or a bound on its error."""
+        """A classical solver's name, and its solution (N, outputs) at points (N, d), or a bound on its error.
+
+        It is timed at about 16 points, so the work must not depend on N.
+        """
         raise NotImplementedError
 
 
