@@ -154,6 +154,17 @@ def contents(folder: Path) -> dict[str, Any]:
     }
 
 
+def brought(folder: Path, module: str) -> Path:
+    """A folder of packages below `folder`, in which the distribution `<module>-cpu` 1.5 brings a module, of 3,000 bytes
+    by its list of files."""
+    place = folder / "site-packages"
+    about = f"{module}_cpu-1.5.dist-info"
+    named = f"Metadata-Version: 2.1\nName: {module}-cpu\nVersion: 1.5\n"
+    listed = f"{module}/__init__.py,,3000\n{about}/RECORD,,\n"
+    write_files(place, {f"{module}/__init__.py": "", f"{about}/METADATA": named, f"{about}/RECORD": listed})
+    return place
+
+
 def runs(folder: Path) -> list[Path]:
     """The runs of the commands given in `folder`, oldest first."""
     return runs_below.run_folders(folder / "runs")

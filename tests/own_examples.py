@@ -59,6 +59,17 @@ def taken_of_endless() -> Any:
     return endless_filtered().take(30)
 
 
+def endless_behind() -> Any:
+    return as_tf().concatenate(as_tf().repeat().filter(lambda _, y: y < 5))
+
+
+def taken_by_tensorflow_1() -> Any:
+    import tensorflow as tf
+
+    pairs = tf.compat.v1.data.Dataset.from_tensor_slices(whole())
+    return pairs.repeat().filter(lambda _, y: y < 5).take(30)
+
+
 def as_mappings() -> Any:
     x, y = whole()
     return [{"pixels": one, "digit": label} for one, label in zip(x / np.float32(16), y, strict=True)]

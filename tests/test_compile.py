@@ -141,10 +141,10 @@ def test_a_profiler_tells_the_parts_of_a_compiled_step(tmp_path: Path) -> None:
 def test_refused_where_there_is_no_compiler(tmp_path: Path) -> None:
     words = ("dataset=digits", "backend.compile=true", "device=cpu")
     assert refused(tmp_path, *words, PATH=str(tmp_path), CXX="") == (
-        "backend.compile=true: needs a compiler, and there is no g++ on the PATH; install one, name another in CXX, or "
+        "backend.compile=true: needs a compiler (g++ on the PATH); install one, name another in CXX, or "
         "use backend.compile=false"
     )
-    assert "there is no my-compiler on the PATH" in refused(tmp_path, *words, CXX="my-compiler")
+    assert "needs a compiler (my-compiler on the PATH)" in refused(tmp_path, *words, CXX="my-compiler")
 
 
 @pytest.mark.wide

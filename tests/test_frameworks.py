@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import environment, pipeline, refused
+from command import brought, environment, pipeline, refused
 
 from pipeline.backends import Jax, TensorFlow, Torch
 from pipeline.command_line import composed
@@ -250,14 +250,7 @@ def test_a_framework_that_another_distribution_brings_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As tensorflow-cpu brings tensorflow, which was `not installed`, and took no bytes on disk."""
-    folder = tmp_path / "site-packages"
-    (folder / "outer").mkdir(parents=True)
-    (folder / "outer" / "__init__.py").write_text("")
-    about = folder / "outer_cpu-1.5.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: outer-cpu\nVersion: 1.5\n")
-    (about / "RECORD").write_text("outer/__init__.py,,3000\nouter_cpu-1.5.dist-info/RECORD,,\n")
-    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.syspath_prepend(str(brought(tmp_path, "outer")))
     assert installed(["outer"]) == "outer 1.5 (outer-cpu); 2.9 KiB on disk with what is required (0 more)"
 
 

@@ -440,7 +440,7 @@ def test_torch_without_a_compiler(tmp_path: Path) -> None:
     run = done(tmp_path, *QUICK, "stage.frameworks=[torch]", CXX="no-such-compiler")
     result = check_result(run, "torch")
     table = dict(result.table)
-    assert table["torch_compile"] == "not run: needs a compiler, and there is no no-such-compiler on the PATH"
+    assert table["torch_compile"] == "not run: needs a compiler (no-such-compiler on the PATH)"
     assert table["torch_cuda_graph"] == "not run: needs an NVIDIA GPU"
     assert [row[0] for row in result.tables[1].rows] == ["torch_eager", "torch_script"]
     assert [row[:2] for row in result.tables[4].rows] == [("torch_script", "torch_script")]

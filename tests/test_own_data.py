@@ -626,16 +626,17 @@ def test_what_gives_no_examples_is_refused(tmp_path: Path, function: str) -> Non
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("name", ["endless", "endless_filtered"])
+@pytest.mark.parametrize("name", ["endless", "endless_filtered", "endless_behind"])
 def test_a_dataset_without_end_is_refused(tmp_path: Path, name: str) -> None:
     """It was read until memory was full; behind a filter TensorFlow does not say that it has no end."""
     with pytest.raises(UserError) as caught:
         Examples(train=f"own_examples.{name}").load(tmp_path, 0)
-    assert str(caught.value) == f"dataset.train=own_examples.{name}: repeats without end; leave out its repeat()"
+    said = "repeats without end; leave out its repeat(), or end it by take()"
+    assert str(caught.value) == f"dataset.train=own_examples.{name}: {said}"
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("name", ["filtered_and_repeated", "taken_of_endless"])
+@pytest.mark.parametrize("name", ["filtered_and_repeated", "taken_of_endless", "taken_by_tensorflow_1"])
 def test_a_dataset_that_ends_is_read_though_its_length_is_not_known(tmp_path: Path, name: str) -> None:
     assert len(Examples(train=f"own_examples.{name}").load(tmp_path, 0).train.y)
 

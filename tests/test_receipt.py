@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from command import environment, failed, pipeline, refused
+from command import brought, environment, failed, pipeline, refused
 
 from pipeline import experiment as experiments
 from pipeline.machine import host as machine
@@ -323,14 +323,7 @@ def test_a_framework_that_another_distribution_brings_has_its_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As tensorflow-cpu brings tensorflow, which was `not installed` in the receipt of a training by it."""
-    folder = tmp_path / "site-packages"
-    (folder / "brought").mkdir(parents=True)
-    (folder / "brought" / "__init__.py").write_text("")
-    about = folder / "brought_cpu-1.5.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: brought-cpu\nVersion: 1.5\n")
-    (about / "RECORD").write_text("brought/__init__.py,,\n")
-    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.syspath_prepend(str(brought(tmp_path, "brought")))
     found = versions(("brought", "no-such-package"), always=())
     assert (found["brought"], found["no-such-package"]) == ("1.5 (brought-cpu)", "not installed")
 

@@ -51,7 +51,7 @@ class Torch(Backend):
         """Refuse to compile where there is no compiler: torch's writes C++ for a CPU, and for a GPU what starts it."""
         if not self.compile:
             return
-        if missing := missing_compiler(place.kind):
+        if missing := missing_for_compile(place.kind):
             raise Impossible(
                 f"backend.compile=true: needs {missing}; install one, name another in "
                 f"{_compiler_variable(place.kind)}, or use backend.compile=false"
@@ -133,11 +133,11 @@ class Jax(Backend):
         return gpu_support.reason(gpu_support.jax(), gpu)
 
 
-def missing_compiler(kind: str) -> str | None:
+def missing_for_compile(kind: str) -> str | None:
     """What torch.compile would not find, in words; None where there is what it needs on a device of this kind."""
     named = os.environ.get(_compiler_variable(kind))
     wanted = (named,) if named else ("g++",) if kind == "cpu" else ("gcc", "clang")
-    return None if any(map(shutil.which, wanted)) else f"a compiler, and there is no {' or '.join(wanted)} on the PATH"
+    return None if any(map(shutil.which, wanted)) else f"a compiler ({' or '.join(wanted)} on the PATH)"
 
 
 def _compiler_variable(kind: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -89,10 +89,11 @@ class Problem(Part):
         """Functions that are added with trainable coefficients."""
         raise NotImplementedError
 
-    def classical(self, points: np.ndarray) -> tuple[str, np.ndarray | float]:
+    def classical(self, points: np.ndarray) -> tuple[str, np.ndarray | float | Callable[[], float]]:
         """A classical solver's name, and its solution (N, outputs) at points (N, d), or a bound on its error.
 
-        It is timed at about 16 points, so the work must not depend on N.
+        It is timed at about 16 points, so the work must not depend on N. Where the bound takes time by itself, a
+        function computes it, which is not timed.
         """
         raise NotImplementedError
 

@@ -105,11 +105,12 @@ def _endless(made: Any) -> bool:
 
     What takes some of them, by number or while something holds, may end.
     """
-    count = int(made.cardinality())
-    if count != UNKNOWN or type(made).__name__.startswith("_Take"):
+    count, kind = int(made.cardinality()), type(getattr(made, "_dataset", made)).__name__  # TensorFlow 1's has one
+    if count != UNKNOWN or kind.startswith("_Take"):
         return count == INFINITE
     inputs = made._inputs()
-    return bool(inputs) and all(map(_endless, inputs))
+    endless = any if kind.startswith("_Concatenate") else all
+    return bool(inputs) and endless(map(_endless, inputs))
 
 
 def _each(made: Any, shown: str) -> Iterable[Any]:
@@ -121,7 +122,7 @@ def _each(made: Any, shown: str) -> Iterable[Any]:
         raise UserError(f"{shown}: gives a {type(made).__name__}, which makes batches; give its Dataset")
     if hasattr(made, "as_numpy_iterator"):
         if _endless(made):
-            raise UserError(f"{shown}: repeats without end; leave out its repeat()")
+            raise UserError(f"{shown}: repeats without end; leave out its repeat(), or end it by take()")
         return made.as_numpy_iterator()
     if hasattr(made, "__len__") and hasattr(made, "__getitem__"):
         return (made[number] for number in range(len(made)))

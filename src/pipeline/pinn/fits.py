@@ -73,8 +73,9 @@ def check_classical(problem: Problem) -> None:
     if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], str)):
         wanted = "give its name, and the solution or a bound on its error"
         raise _wrong(problem, f"classical() gives {type(found).__name__}; {wanted}")
-    if not isinstance(found[1], float):
-        _expect(problem, "classical()", found[1], (len(points), problem.outputs))
+    bound = _called(problem, "classical()", found[1]) if callable(found[1]) else found[1]
+    if not isinstance(bound, float):
+        _expect(problem, "classical()", bound, (len(points), problem.outputs))
 
 
 def _edge(problem: Problem, generator: np.random.Generator, at_least: int) -> np.ndarray:

@@ -150,12 +150,6 @@ def check_same_data(experiment: Experiment, run: Run) -> None:
     then, now = run.checkpoint.progress["identity"], run.identity
     if experiment.training.checkpoint.strict and then["data_sha256"] != now["data_sha256"]:
         raise UserError(f"resume={run.id}: the data now differ from those it was trained on (another sha256)")
-    # Of the same data: their own code may divide them without the seed. A checkpoint of before may not have it.
-    if experiment.training.checkpoint.strict and then.get("held_out", now["held_out"]) != now["held_out"]:
-        raise UserError(
-            f"resume={run.id}: the examples for validation or test now differ from those it began with, though the "
-            "data are the same: it may have been trained on them; let load(root, seed) divide by its seed alone"
-        )
     if then.get(VOCABULARY, now.get(VOCABULARY)) != now.get(VOCABULARY):  # a checkpoint of before may not have it
         learns = getattr(experiment.dataset, "kind", None) == "bpe"
         learned = " and the version of tokenizers that its receipt names" if learns else ""
@@ -163,6 +157,13 @@ def check_same_data(experiment: Experiment, run: Run) -> None:
             f"resume={run.id}: the vocabulary that is learned from the data now differs from the one that it was "
             "trained with, which training.checkpoint.strict=false does not allow; give it back its text"
             f"{learned}, or train anew"
+        )
+    # Of the same data: their own code may divide them without the seed. A checkpoint of before may not have it.
+    if experiment.training.checkpoint.strict and then.get("held_out", now["held_out"]) != now["held_out"]:
+        raise UserError(
+            f"resume={run.id}: the examples for validation or test now differ from those it began with, though the "
+            "data are the same, or come in another order: it may have been trained on them; let load(root, seed) "
+            "divide by its seed alone (training.checkpoint.strict=false goes on all the same)"
         )
 
 

@@ -236,7 +236,7 @@ def classical(plan: Sequence[Decision], points: int, rows: Iterable[str] = ()) -
         problem.classical(few)  # nor do its values at the grid, as a network's predictions there do not in its own
         seconds = time.perf_counter() - started
         name, answer = problem.classical(grid)
-        reference = problem.reference(grid)
+        answer, reference = answer() if callable(answer) else answer, problem.reference(grid)
         bound = answer if isinstance(answer, float) else np.linalg.norm(answer - reference) / np.linalg.norm(reference)
         name += f" {' '.join(apart)}" if apart else ""
         name += f" of {type(problem).__name__}" if name in taken else ""

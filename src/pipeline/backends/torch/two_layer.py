@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from pipeline.backends import missing_compiler
+from pipeline.backends import missing_for_compile
 from pipeline.backends.shared.two_layer import Form, Way
 from pipeline.backends.torch.arrays import Arrays
 from pipeline.backends.torch.compilers import DYNAMO, SCRIPT, compiled_graphs, compiled_nothing
@@ -178,7 +178,7 @@ class Compiled(Way):
 
     @classmethod
     def missing(cls, place: str) -> str | None:
-        return missing_compiler(place.partition(":")[0])
+        return missing_for_compile(place.partition(":")[0])
 
     def build(self) -> Callable[..., Any]:
         self.graphs, rate = compiled_graphs(), self.rate

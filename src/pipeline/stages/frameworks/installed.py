@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable
-from importlib.metadata import Distribution, distribution
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 
 from packaging.requirements import Requirement
 
@@ -29,7 +29,14 @@ def installed(names: Iterable[str]) -> str:
 
 def _found(name: str) -> Distribution | None:
     found = brings(name)
-    return distribution(found) if found else None
+    return _distribution(found) if found else None
+
+
+def _distribution(name: str) -> Distribution | None:
+    try:
+        return distribution(name)
+    except PackageNotFoundError:
+        return None
 
 
 def _with_required(names: Iterable[str]) -> dict[str, Distribution]:
@@ -37,7 +44,7 @@ def _with_required(names: Iterable[str]) -> dict[str, Distribution]:
     found: dict[str, Distribution] = {}
     open_ = [*names]
     while open_:
-        one = _found(open_.pop())
+        one = _distribution(open_.pop())
         if one is None or one.name in found:
             continue
         found[one.name] = one

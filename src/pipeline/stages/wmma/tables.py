@@ -263,7 +263,7 @@ def of_peak(bench: Found, gemm: Gemm, name: str) -> float | None:
 
 
 def label(gemm: Gemm) -> str:
-    """A size as it stands in a metric's name: `512x512x512`."""
+    """A size as a metric is named by it: `512x512x512`."""
     return f"{gemm.m}x{gemm.n}x{gemm.k}"
 
 
