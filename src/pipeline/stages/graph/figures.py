@@ -22,7 +22,7 @@ def draw(path: Path, ways: Mapping[str, Sequence[Found]]) -> None:
     timed = {framework: found for framework, found in ways.items() if any(one.samples for one in found)}
     if not timed:
         return
-    figure = canvas(1 + 3.6 * len(timed), 3.8)
+    figure = canvas(1 + 3.6 * len(timed), 4.4)
     panels = figure.subplots(1, len(timed), sharey=True, squeeze=False)[0]
     for axes, (framework, found) in zip(panels, timed.items(), strict=True):
         _panel(axes, found)
@@ -50,4 +50,4 @@ def _panel(axes: Axes, found: Sequence[Found]) -> None:
             axes.text(at, 1, f" {at:,}", color=colour, fontsize=8, transform=axes.get_xaxis_transform(), va="top")
     axes.set(xscale="log", yscale="log", xlabel="steps")
     plain(axes)
-    axes.legend(framealpha=1, edgecolor="none", fontsize=8, loc="upper right", bbox_to_anchor=(1, 0.94))  # over lines
+    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16))  # hides no line there
