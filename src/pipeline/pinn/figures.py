@@ -15,7 +15,7 @@ from matplotlib.tri import Triangulation
 from pipeline.contracts.physics import Problem
 from pipeline.pinn.errors import Measured
 from pipeline.pinn.solution import Moment
-from pipeline.report.canvas import BLUE, COLOURS, GREY, canvas, plain
+from pipeline.report.canvas import BLUE, GREY, canvas, colour_of, mark_of, plain
 
 SMALLEST = 1e-17  # an error below it is rounding, and a logarithmic axis shows nothing
 FEW = 20  # moments of a history, up to which each has a mark (a line of one point shows nothing)
@@ -28,9 +28,11 @@ def loss_history(path: Path, history: Sequence[Moment], errors: Sequence[float],
     mark: dict[str, Any] = {"marker": "o", "ms": 3} if len(steps) <= FEW else {}
     axes = figure.add_subplot(1, 2, 1)
     if len(history[0].terms) > 1:
-        for name, colour in zip(history[0].terms, COLOURS[1:] * 9, strict=False):
+        for number, name in enumerate(history[0].terms, start=1):
             terms = _positive([moment.terms[name] for moment in history], above=0.0)
-            axes.plot(steps, terms, lw=1, color=colour, label=name, **mark)
+            every = 1 if len(steps) <= FEW else 0.1  # of the figure's diagonal
+            line = f"{mark_of(number)}-"
+            axes.plot(steps, terms, line, lw=1, ms=3, markevery=every, color=colour_of(number), label=name)
     losses = _positive([moment.loss for moment in history], above=0.0)
     axes.plot(steps, losses, lw=1.6, color=BLUE, label="loss", zorder=1, **mark)
     axes.set_ylabel("mean squared residual")
@@ -64,9 +66,10 @@ def training_points(path: Path, problem: Problem, points: Mapping[str, np.ndarra
     figure = canvas(5.4, 5.6) if len(names) > 1 else canvas(7, 1.2 + 0.45 * len(points))
     axes = figure.add_subplot()
     for number, (name, array) in enumerate(points.items()):
-        colour, label = COLOURS[number % len(COLOURS)], f"{name} ({len(array):,})"
+        colour, label = colour_of(number), f"{name} ({len(array):,})"
         heights = array[:, 1] if len(names) > 1 else np.full(len(array), -number)
-        axes.plot(array[:, 0], heights, "o", ms=3 if len(array) > 200 else 4, alpha=0.8, color=colour, label=label)
+        ms = 3 if len(array) > 200 else 4
+        axes.plot(array[:, 0], heights, mark_of(number), ms=ms, alpha=0.8, color=colour, label=label)
     axes.set_xlabel(names[0])
     if len(names) > 1:
         axes.set_ylabel(names[1])
@@ -87,7 +90,7 @@ def _curves(path: Path, problem: Problem, measured: Measured, points: Mapping[st
     x = measured.grid[:, 0]
     where = {name: array for name, array in points.items() if name == "inside" or len(points) == 1}
     for output in range(problem.outputs):
-        colour, suffix = COLOURS[output % len(COLOURS)], f" {output + 1}" if problem.outputs > 1 else ""
+        colour, suffix = colour_of(output), f" {output + 1}" if problem.outputs > 1 else ""
         left.plot(
             x,
             measured.reference[:, output],

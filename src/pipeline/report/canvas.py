@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 BLUE, ORANGE, GREY = "#2b6cb0", "#c05621", "#a0aec0"
 COLOURS = (BLUE, ORANGE, "#2f855a", "#6b46c1", "#b83280", "#b7791f", "#718096")
-MARKS = "osD^vPX*<>"  # beside the colours: 70 series before two look alike
+MARKS = "osD^vPX*<>"
 STRIPE = 4  # times the width of a line
 
 
@@ -46,6 +46,16 @@ def log_labels(axis: Axis) -> None:
     axis.set_major_locator(_Labels(wide=isinstance(axis, XAxis)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
     axis.set_minor_formatter(NullFormatter())
+
+
+def colour_of(number: int) -> str:
+    """The colour of a series by its number."""
+    return COLOURS[number % len(COLOURS)]
+
+
+def mark_of(number: int) -> str:
+    """The mark of a series by its number. Of 70 series no two have both colour and mark in common."""
+    return MARKS[number % len(MARKS)]
 
 
 def nested(index: int, count: int, least: float, step: float) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from pipeline.report.canvas import COLOURS, GREY, MARKS, canvas, plain
+from pipeline.report.canvas import GREY, canvas, colour_of, mark_of, plain
 from pipeline.report.intervals import half_width
 
 LABEL: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 7}
@@ -45,7 +45,7 @@ def draw(path: Path, sides: Sequence[Side], title: str) -> None:
     figure = canvas(11, 1.7 + 0.55 * max(len(sides), 4))
     curves, test, rates = figure.subplots(1, 3)
     for index, side in enumerate(sides):
-        colour, mark = COLOURS[index % len(COLOURS)], MARKS[index % len(MARKS)]
+        colour, mark = colour_of(index), mark_of(index)
         numbers, means, lowest, highest = zip(*side.epochs, strict=True)
         curves.plot(numbers, means, f"{mark}-", ms=4, color=colour, label=side.name)
         curves.fill_between(numbers, lowest, highest, color=colour, alpha=0.15, linewidth=0)

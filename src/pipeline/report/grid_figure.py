@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.ticker import MaxNLocator
 
-from pipeline.report.canvas import COLOURS, MARKS, canvas, plain
+from pipeline.report.canvas import COLOURS, canvas, colour_of, mark_of, plain
 
 
 def dots(
@@ -30,7 +30,7 @@ def dots(
     figure = canvas(7, 1.5 + 0.32 * len(labels))
     axes = figure.add_subplot()
     for number, (name, each) in enumerate(series.items()):
-        colour, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
+        colour, mark = colour_of(number), mark_of(number)
         for height, values in enumerate(each):
             if len(values) > 1:
                 axes.plot(values, [height] * len(values), mark, ms=4, color=colour, alpha=0.3, ls="")

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import ScalarFormatter
 
-from pipeline.report.canvas import COLOURS, GREY, MARKS, canvas, log_labels, nested, plain, striped
+from pipeline.report.canvas import GREY, canvas, colour_of, log_labels, mark_of, nested, plain, striped
 
 Spread = tuple[float, float, float]  # the middle, the least and the most
 
@@ -33,8 +33,8 @@ def figure(
     accuracy, time, memory = drawn.subplots(1, 3)
     for number, name in enumerate(recalled):
         style: dict[str, Any] = {
-            "color": COLOURS[number % len(COLOURS)],
-            "marker": MARKS[number % len(MARKS)],
+            "color": colour_of(number),
+            "marker": mark_of(number),
             "fillstyle": "none",
             "ms": nested(number, len(recalled), 4, 3),
             "ls": striped(number, len(recalled)),

@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pipeline.report.canvas import COLOURS, canvas, log_labels, plain, striped
+from pipeline.report.canvas import canvas, colour_of, log_labels, mark_of, plain, striped
 from pipeline.stages.amp.compare import Compared
 
 SMOOTH = 20  # records of the journal that the line of a loss curve is the mean of, at the most
@@ -22,7 +22,7 @@ def speed_against_error(path: Path, rows: Sequence[Compared], title: str) -> Non
     for index, row in enumerate(rows):
         if row.errors is None:
             continue
-        rates, colour = row.values(lambda run: run.units_per_s), COLOURS[index % len(COLOURS)]
+        rates, colour = row.values(lambda run: run.units_per_s), colour_of(index)
         axes.plot([row.errors.first_gradient] * len(rates), rates, "o", color=colour, alpha=0.6)
         label = (row.errors.first_gradient, row.median(lambda run: run.units_per_s))
         axes.annotate(row.precision, label, (7, 0), textcoords="offset points", va="center", fontsize=9, color=colour)
@@ -40,7 +40,7 @@ def memory(path: Path, rows: Sequence[Compared], title: str) -> None:
     figure, axes = _axes(6.4, 0.9 + 0.45 * len(rows))
     for index, row in enumerate(rows):
         peak = row.median(lambda run: run.peak_bytes) / 2**20
-        axes.barh(index, peak, color=COLOURS[index % len(COLOURS)], alpha=0.7)
+        axes.barh(index, peak, color=colour_of(index), alpha=0.7)
         weights = row.runs[0].weight_bytes / 2**20
         axes.text(peak, index, f"  {peak:,.0f} MiB (weights {weights:,.1f})", va="center", fontsize=8)
     axes.set_yticks(range(len(rows)), [row.precision for row in rows])
@@ -58,14 +58,13 @@ def losses(path: Path, rows: Sequence[Compared], title: str) -> None:
         steps, values = row.runs[0].losses()
         width = max(1, min(SMOOTH, len(values) // 5))
         smooth = [sum(values[i : i + width]) / width for i in range(len(values) - width + 1)]
-        colour = COLOURS[index % len(COLOURS)]
-        axes.plot(steps, values, ".", ms=2, color=colour, alpha=0.25)
-        axes.plot(steps[width - 1 :], smooth, color=colour, ls=striped(index, len(rows)), label=row.precision)
+        axes.plot(steps, values, ".", ms=2, color=colour_of(index), alpha=0.25)
+        axes.plot(steps[width - 1 :], smooth, color=colour_of(index), ls=striped(index, len(rows)), label=row.precision)
     axes.set_yscale("log")
     log_labels(axes.yaxis)
     axes.set_xlabel("step")
     axes.set_ylabel("training loss")
-    axes.legend(frameon=False, fontsize=8, handlelength=6)
+    figure.legend(frameon=False, fontsize=8, handlelength=6, loc="outside right center")
     axes.set_title(title, fontsize=10)
     figure.savefig(path)
 
@@ -78,12 +77,13 @@ def loss_scales(path: Path, rows: Sequence[Compared], title: str) -> None:
         if scale is not None:
             steps = [0, *(change["step"] for change in scale["changes"]), row.runs[0].losses()[0][-1]]
             values = [scale["initial"], *(change["scale"] for change in scale["changes"]), scale["final"]]
-            colour = COLOURS[index % len(COLOURS)]
-            axes.step(steps, values, where="post", color=colour, marker=".", label=row.precision)
+            axes.step(
+                steps, values, f"{mark_of(index)}-", ms=4, where="post", color=colour_of(index), label=row.precision
+            )
     axes.set_yscale("log", base=2)
     axes.set_xlabel("step")
     axes.set_ylabel("scale of the loss")
-    axes.legend(frameon=False, fontsize=8)
+    figure.legend(frameon=False, fontsize=8, loc="outside right center")
     axes.set_title(title, fontsize=10)
     figure.savefig(path)
 

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from pipeline.backends.shared.form_bench import Found
-from pipeline.report.canvas import COLOURS, MARKS, canvas, plain
+from pipeline.report.canvas import canvas, colour_of, mark_of, plain
 from pipeline.stages.graph.amortised import cost, with_first
 from pipeline.stages.graph.tables import crossed
 
@@ -37,12 +37,12 @@ def _panel(axes: Axes, found: Sequence[Found]) -> None:
     crossings = {one.name: at for one in timed if (at := crossed(found, one)) is not None and at <= BEYOND * most}
     right = max([most, *crossings.values()])
     for number, one in enumerate(timed):
-        ours, colour = cost(one), COLOURS[number % len(COLOURS)]
+        ours, colour = cost(one), colour_of(number)
         assert ours is not None
         line = np.unique(np.geomspace(1, right, 100).astype(int))
         axes.plot(line, [ours.of(int(n)) / n for n in line], color=colour, lw=1, alpha=0.7)
         marks = sorted(one.samples)
-        style: dict[str, Any] = {"marker": MARKS[number % len(MARKS)], "ms": 4, "color": colour, "ls": ""}
+        style: dict[str, Any] = {"marker": mark_of(number), "ms": 4, "color": colour, "ls": ""}
         axes.plot(marks, [with_first(one, n) for n in marks], label=one.how, **style)
         if one.name in crossings:
             at = crossings[one.name]

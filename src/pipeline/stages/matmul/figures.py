@@ -10,7 +10,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from pipeline.report.canvas import COLOURS, GREY, MARKS, canvas, log_labels, plain
+from pipeline.report.canvas import GREY, canvas, colour_of, log_labels, mark_of, plain
 from pipeline.report.table import digits
 from pipeline.stages.matmul.bench import Bench, Side
 from pipeline.stages.matmul.rates import Rates
@@ -49,11 +49,11 @@ def _panel(axes: Axes, bench: Bench, dtype: str, timed: list[tuple[Side, Rates]]
         ours = [one for at, one in timed if at == side]
         if not ours:
             continue
-        sizes, colour = [one.found.size for one in ours], COLOURS[number % len(COLOURS)]
-        style: dict[str, Any] = {"marker": MARKS[number % len(MARKS)], "ms": 4, "lw": 1, "color": colour}
+        sizes = [one.found.size for one in ours]
+        style: dict[str, Any] = {"marker": mark_of(number), "ms": 4, "lw": 1, "color": colour_of(number)}
         axes.plot(sizes, [one.rate.median for one in ours], label=side.label, **style)
         low, high = zip(*(one.rate.ends or (one.rate.median,) * 2 for one in ours), strict=True)
-        axes.vlines(sizes, low, high, colors=colour, lw=1)
+        axes.vlines(sizes, low, high, colors=colour_of(number), lw=1)
         copied = [(one.found.size, one.with_copies.median) for one in ours if one.with_copies]
         if copied:
             axes.plot(*zip(*copied, strict=True), ls="--", label=f"{side.label}, with copies", **style)
@@ -70,7 +70,7 @@ def _panel(axes: Axes, bench: Bench, dtype: str, timed: list[tuple[Side, Rates]]
             **TEXT,
         )
     for side, copies, at in crossovers(bench, dtype):
-        axes.axvline(at, color=COLOURS[bench.plan.sides.index(side) % len(COLOURS)], lw=0.8, ls="--" if copies else ":")
+        axes.axvline(at, color=colour_of(bench.plan.sides.index(side)), lw=0.8, ls="--" if copies else ":")
         axes.text(at, 0.02, f" {at:,}", transform=axes.get_xaxis_transform(), **TEXT)
     axes.set(xscale="log", yscale="log")
     shown = _apart(bench.plan.sizes)

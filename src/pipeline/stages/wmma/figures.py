@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.transforms import offset_copy
 
 from pipeline.kernels.cpu.ceilings import Ceilings
-from pipeline.report.canvas import BLUE, COLOURS, GREY, MARKS, ORANGE, canvas, log_labels, plain
+from pipeline.report.canvas import BLUE, GREY, ORANGE, canvas, colour_of, log_labels, mark_of, plain
 from pipeline.report.table import digits
 from pipeline.runs.run import Run
 from pipeline.stages.wmma.found import Found
@@ -70,8 +70,7 @@ def roofline(path: Path, bench: Found, kernels: Sequence[str], roof: Ceilings | 
             (gemm.intensity, rate) for gemm in bench.plan.problems if (rate := bench.rate(gemm, name, sustained=True))
         ]
         if points:
-            mark = MARKS[number % len(MARKS)]
-            axes.plot(*zip(*points, strict=True), mark, ms=5, color=COLOURS[number % len(COLOURS)], label=name)
+            axes.plot(*zip(*points, strict=True), mark_of(number), ms=5, color=colour_of(number), label=name)
     axes.set(
         xscale="log",
         yscale="log",
@@ -112,7 +111,7 @@ def against_size(path: Path, bench: Found) -> None:
     figure = canvas(11 if bench.yardstick else 7, 3.8)
     axes = figure.subplots(1, 2 if bench.yardstick else 1, squeeze=False)[0]
     for number, name in enumerate(bench.shown):
-        style = {"marker": MARKS[number % len(MARKS)], "ms": 4, "color": COLOURS[number % len(COLOURS)]}
+        style: dict[str, Any] = {"marker": mark_of(number), "ms": 4, "color": colour_of(number)}
         done = [gemm for gemm in bench.plan.problems if name in bench.times[gemm]]
         sizes = [_size(gemm.flop) for gemm in done]
         axes[0].plot(sizes, [bench.rate(gemm, name, sustained=True) for gemm in done], label=name, **style)

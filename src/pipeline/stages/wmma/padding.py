@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from pipeline.kernels.timing import FEWEST
-from pipeline.report.canvas import COLOURS, canvas, plain
+from pipeline.report.canvas import canvas, colour_of, mark_of, plain
 from pipeline.report.intervals import lie_apart
 from pipeline.report.table import digits
 from pipeline.runs.result import Metric, Table
@@ -139,18 +139,18 @@ def draw(path: Path, around: Around, title: str) -> None:
     figure = canvas(7.2, 3.8)
     axes = figure.add_subplot()
     for number, name in enumerate(around.rates):
-        colour = COLOURS[number % len(COLOURS)]
-        rates = around.rates[name]
-        axes.plot(list(rates), list(rates.values()), "-", color=colour, alpha=0.4, label=name)
+        rates, colour, mark = around.rates[name], colour_of(number), mark_of(number)
+        axes.plot(list(rates), list(rates.values()), "-", color=colour, alpha=0.4)
         for size, rate in rates.items():
-            axes.plot(size, rate, "o", ms=8 if size % 64 == 0 else 5 if size % 8 == 0 else 2.5, color=colour)
+            axes.plot(size, rate, mark, ms=8 if size % 64 == 0 else 5 if size % 8 == 0 else 2.5, color=colour)
+        axes.plot([], [], f"{mark}-", color=colour, label=name)
     axes.set(
-        xlabel="N (dots: multiples of 64 large, of 8 middling, others small)",
+        xlabel="N (marks: multiples of 64 large, of 8 middling, others small)",
         ylabel="GFLOP/s, sustained",
         ylim=(0, None),
     )
     plain(axes)
-    axes.legend(frameon=False, fontsize=8)
+    figure.legend(frameon=False, fontsize=8, loc="outside right center")
     axes.set_title(title, fontsize=10)
     figure.savefig(path)
 
