@@ -288,6 +288,23 @@ def test_the_kernels_of_a_captured_step_are_what_a_gpu_does_in_it() -> None:
 # The real thing
 
 
+@pytest.mark.parametrize("name", ["mm", "addmm", "bmm", "baddbmm"])
+def test_a_product_that_is_written_to_a_place_has_its_sizes(name: str) -> None:
+    """As torch's compiler calls it: of two of them the place was taken for the second matrix."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    from pipeline.backends.torch.products import products
+
+    batch = (2,) if "bmm" in name else ()
+    a, b, c = torch.ones(*batch, 64, 32), torch.ones(*batch, 32, 128), torch.ones(*batch, 64, 128)
+    multiply = getattr(torch, name)
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
+        multiply(*([c] if "add" in name else []), a, b, out=torch.empty_like(c))
+    (found,) = products(seen.events(), (32,), 1, gpu=False)
+    assert (found.m, found.n, found.k, found.calls) == (64, 128, 32, len(batch) + 1)
+
+
 def sizes(folder: Path, *words: str) -> set[tuple[int, int, int]]:
     """The products that a run with a look into its step has seen, whichever way round."""
     run = done(

@@ -155,7 +155,7 @@ def _sizes(event: Any, outputs: dict[Any, Any], example: tuple[int, ...]) -> tup
     """Name, m, n, k of a product, and how many such products the call comes to."""
     shapes = event.input_shapes
     if event.name in MATMULS:
-        left, right = shapes[-2:] if event.name in ("aten::mm", "aten::bmm") else shapes[1:3]
+        left, right = shapes[:2] if event.name in ("aten::mm", "aten::bmm") else shapes[1:3]
         batch = left[0] if len(left) == 3 else 1
         return "product", left[-2], right[-1], left[-1], batch
     if event.name in VECTORS:
