@@ -582,6 +582,13 @@ def test_other_examples_for_validation_are_refused(tmp_path: Path) -> None:
         "the data are the same, or come in another order: it may have been trained on them; let load(root, seed) "
         "divide by its seed alone (training.checkpoint.strict=false goes on all the same)"
     )
+    result = pipeline(tmp_path, "resume=latest", "training.checkpoint.strict=false", **own)
+    assert result.returncode == 0, result.stderr
+    assert f"resume={run.name}: not exact: the examples for validation or test" in result.stderr
+    (entry,) = read_json(run / "receipt.json")["resumed"]
+    assert entry["differences"] == ["the examples for validation or test"]
+    planned = pipeline(tmp_path, "-m", "seed=0", *words, "sweep.dry_run=true", **own)
+    assert "half of it was trained elsewhere" in planned.stdout
 
 
 @pytest.mark.wide
@@ -605,6 +612,7 @@ def test_other_tokens_are_refused_whatever_strict_is(tmp_path: Path) -> None:
     text.write_text("two or a word " * 1000)  # other text of the same characters
     result = pipeline(tmp_path, "resume=latest", "training.checkpoint.strict=false")
     assert result.returncode == 0, result.stderr
+    assert "the data (another sha256)" in read_json(run / "receipt.json")["resumed"][0]["differences"]
 
 
 def test_lost_records_are_a_damage(stopped: Path, tmp_path: Path) -> None:

@@ -123,7 +123,9 @@ def prepared(experiment: Experiment, run: Run, receipt: dict[str, Any], task: ty
     data = load_data(experiment)
     divided = {"data_sha256": data.sha256, "held_out": held_out(data)}
     run.identity = {**identity(), **divided, **of_vocabulary(data.task)}
-    check_same_data(experiment, run)
+    for other in check_same_data(experiment, run):
+        run.say(f"resume={run.id}: not exact: {other}")
+        receipt["resumed"][-1]["differences"].append(other)
     receipt |= divided
     run.journal.write_receipt(receipt)
     check_data(experiment, data, task)
@@ -140,15 +142,17 @@ def prepared(experiment: Experiment, run: Run, receipt: dict[str, Any], task: ty
     return data
 
 
-def check_same_data(experiment: Experiment, run: Run) -> None:
-    """Refuse to go on with other data than the run began with. Raises UserError.
+def check_same_data(experiment: Experiment, run: Run) -> list[str]:
+    """Refuse to go on with other data than the run began with, or say what differs where `strict` is false. Raises
+    UserError.
 
     Tokens that stand for other text are refused whatever `strict` is: the embeddings would be those of other tokens.
     """
     if run.checkpoint is None:
-        return
-    then, now = run.checkpoint.progress["identity"], run.identity
-    if experiment.training.checkpoint.strict and then["data_sha256"] != now["data_sha256"]:
+        return []
+    strict, then, now = experiment.training.checkpoint.strict, run.checkpoint.progress["identity"], run.identity
+    other_data = then["data_sha256"] != now["data_sha256"]
+    if strict and other_data:
         raise UserError(f"resume={run.id}: the data now differ from those it was trained on (another sha256)")
     if then.get(VOCABULARY, now.get(VOCABULARY)) != now.get(VOCABULARY):  # a checkpoint of before may not have it
         learns = getattr(experiment.dataset, "kind", None) == "bpe"
@@ -159,12 +163,16 @@ def check_same_data(experiment: Experiment, run: Run) -> None:
             f"{learned}, or train anew"
         )
     # Of the same data: their own code may divide them without the seed. A checkpoint of before may not have it.
-    if experiment.training.checkpoint.strict and then.get("held_out", now["held_out"]) != now["held_out"]:
+    other_examples = then.get("held_out", now["held_out"]) != now["held_out"]
+    if strict and other_examples:
         raise UserError(
             f"resume={run.id}: the examples for validation or test now differ from those it began with, though the "
             "data are the same, or come in another order: it may have been trained on them; let load(root, seed) "
             "divide by its seed alone (training.checkpoint.strict=false goes on all the same)"
         )
+    if other_data:
+        return ["the data (another sha256)"]
+    return ["the examples for validation or test"] if other_examples else []
 
 
 def of_vocabulary(task: Task) -> dict[str, str]:
