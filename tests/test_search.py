@@ -6,11 +6,14 @@ import io
 import json
 import os
 import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import TORCH_THEN_WIDE, done, message, pipeline, refused, status
+from command import TORCH_THEN_WIDE, done, environment, message, pipeline, refused, status
 from filelock import FileLock
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
@@ -504,6 +507,19 @@ def test_a_damaged_journal_of_a_study_is_one_message(tmp_path: Path, damage: byt
             begin()
         assert str(caught.value).startswith(f"{file}: damaged (")
         assert str(caught.value).endswith("; hydra.sweeper.study=<another name> begins another")
+
+
+def test_a_writer_that_was_killed_holds_nobody_up(tmp_path: Path) -> None:
+    """Optuna's own lock is a link in the folder: whoever came next waited for 30 seconds, without a word."""
+    words = "Path.cwd(), 'search', ['maximize'], {'asked': 1, 'session': 2}"
+    begin = f"from pathlib import Path; from pipeline.sweep.search_study import begin_study; begin_study({words})"
+    dies = "import os, signal; os.fsync = lambda file: os.kill(os.getpid(), signal.SIGKILL); "
+    writer = [sys.executable, "-c", dies + begin]
+    assert subprocess.run(writer, cwd=tmp_path, env=environment(), check=False).returncode == -9
+    search_study.samplers(0)  # imports Optuna
+    since = time.monotonic()
+    search_study.begin_study(tmp_path, "search", ["maximize"], {"asked": 1, "session": 2})
+    assert time.monotonic() - since < 15
 
 
 @pytest.mark.wide

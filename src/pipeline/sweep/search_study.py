@@ -167,12 +167,17 @@ def ranking(study: Study) -> list[FrozenTrial]:
 
 
 def _storage(file: Path) -> Any:
-    """The journal that Optuna keeps of a study, read at once. Raises UserError for one that is damaged."""
+    """The journal that Optuna keeps of a study, read at once. Raises UserError for one that is damaged.
+
+    The kernel drops its lock when a writer is killed. Optuna's own locks are files, which the next waits 30 s for.
+    """
+    import filelock
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
+    lock: Any = filelock.FileLock(f"{file}.writing")
     with _undamaged(file):
-        return JournalStorage(JournalFileBackend(str(file)))
+        return JournalStorage(JournalFileBackend(str(file), lock))
 
 
 @contextlib.contextmanager
