@@ -405,6 +405,17 @@ def test_runs_whose_status_is_damaged_are_named_below_the_others(tmp_path: Path)
     assert shown.stderr.splitlines()[-1] == f"3 not listed, whose status.json is damaged: {lost}"
 
 
+def test_a_killed_run_is_listed_as_killed_where_that_cannot_be_written(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "runs", 0.6)
+    write_json(run / "status.json", read_json(run / "status.json") | {"state": "RUNNING", "process_started": "before"})
+    (run / "status.lock").unlink(missing_ok=True)
+    (run / "status.lock").mkdir()  # a folder without permission to write would not stop root
+    (one,) = listing.listed(tmp_path / "runs")
+    assert (one.status.state, "ended without a word" in str(one.status.error)) == ("KILLED", True)
+    assert "ended without a word" in pipeline(tmp_path, "stage=show", f"run={run.name}").stdout
+    assert read_json(run / "status.json")["state"] == "RUNNING"
+
+
 def test_a_choice_that_is_no_yaml_costs_those_who_do_not_ask_for_it_nothing(tmp_path: Path) -> None:
     shutil.copytree(CONF, tmp_path / "conf")
     for group in ("model", "stage"):

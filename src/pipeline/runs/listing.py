@@ -26,7 +26,7 @@ from pipeline.runs.choices import class_and_settings
 from pipeline.runs.choices import text_of as setting_text
 from pipeline.runs.json_files import read_json
 from pipeline.runs.judged_on import GIVEN_OTHERWISE, SPLITS, examples_of, says_which
-from pipeline.runs.lookup import reap_these, run_folders
+from pipeline.runs.lookup import reap_these, run_folders, status_now
 from pipeline.runs.records import EPOCH, Status, parse, read_config, read_status
 from pipeline.spec import is_number
 
@@ -101,10 +101,9 @@ class Listed:
 
 def listed(root: Path) -> list[Listed]:
     """The runs below `root`, newest first; those whose process is gone without a word are marked KILLED first."""
-    statuses = {folder: read_status(folder) for folder in run_folders(root)}
-    running = [folder for folder, status in statuses.items() if status and status.state == "RUNNING"]
-    for name in reap_these(running):
-        statuses[root / name] = read_status(root / name)
+    folders = run_folders(root)
+    reap_these(folders)
+    statuses = {folder: status_now(folder) for folder in folders}
     found = [Listed(folder, status, *_measured(folder)) for folder, status in statuses.items() if status]
     return sorted(found, key=lambda run: run.status.started, reverse=True)
 

@@ -102,12 +102,23 @@ def reap_one(folder: Path) -> bool:
             status = read_status(folder)  # another process may have been here first
             if status is None or status.state != "RUNNING":
                 return False
-            note = f"process {status.pid} on {status.host} ended without a word (killed, out of memory, power lost?)"
-            killed = replace(status, state="KILLED", ended=_last_sign(folder), error=note)
-            write_json(folder / "status.json", asdict(killed))
+            write_json(folder / "status.json", asdict(_killed(folder, status)))
             return True
     except (OSError, filelock.Timeout):
         return False
+
+
+def status_now(folder: Path) -> Status | None:
+    """The run's status; KILLED where its process is gone, also in a folder that cannot be written."""
+    status = read_status(folder)
+    if status is None or status.state != "RUNNING" or not _gone(folder, status):
+        return status
+    return _killed(folder, status)
+
+
+def _killed(folder: Path, status: Status) -> Status:
+    note = f"process {status.pid} on {status.host} ended without a word (killed, out of memory, power lost?)"
+    return replace(status, state="KILLED", ended=_last_sign(folder), error=note)
 
 
 def _latest_finished(folders: list[Path]) -> list[Path]:

@@ -22,7 +22,7 @@ from pipeline.runs.deletion import cells_of
 from pipeline.runs.json_files import read_json
 from pipeline.runs.keeping import resume_words
 from pipeline.runs.listing import age_text
-from pipeline.runs.lookup import find_run, reap_one
+from pipeline.runs.lookup import find_run, reap_one, status_now
 from pipeline.runs.records import EPOCH, Record, Status, read_config, read_metrics, read_status
 from pipeline.runs.result import Metric, Table, read_result
 from pipeline.spec import Config, spec
@@ -44,7 +44,7 @@ class Show(AboutRuns):
     def act(self, settings: Settings, config: Config) -> int:
         """Print it, section by section."""
         folder = named_run(settings)
-        status = read_status(folder)
+        status = status_now(folder)
         if status is None:
             raise UserError(f"run={folder.name}: status.json is damaged")
         console = results()
