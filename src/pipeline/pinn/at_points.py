@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from pipeline.errors import RunError, UserError
 from pipeline.machine.capability import Resolved
 from pipeline.pinn import solution
 from pipeline.pinn.errors import points_sha256
+from pipeline.report.csv_file import csv_file
 from pipeline.runs import receipt as receipts
 from pipeline.runs import weights
 from pipeline.runs.result import Result, count
@@ -77,8 +77,7 @@ def read_points(text: str, problem: Problem) -> np.ndarray:
 
 def write_csv(path: Path, names: list[str], table: np.ndarray) -> None:
     """A row for each point: its coordinates, then the functions there, with all their digits."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
+    with csv_file(path) as writer:
         writer.writerow(names)
         writer.writerows([[repr(float(value)) for value in row] for row in table])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import numpy as np
 
 from pipeline.contracts.physics import Problem
 from pipeline.pinn.solution import Fitted, Moment, Solution, predict
+from pipeline.report.csv_file import csv_file
 
 WAY_POINTS = 1000  # of the grid on which the history's errors are taken
 
@@ -54,8 +54,7 @@ def along(problem: Problem, history: Sequence[Moment]) -> list[float]:
 
 def write_history(path: Path, history: Sequence[Moment], errors: Sequence[float]) -> None:
     """A row for each moment: step, seconds of training and of everything, loss, its terms, the error."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
+    with csv_file(path) as writer:
         writer.writerow(["step", "training_s", "wall_s", "loss", *history[0].terms, "relative_l2"])
         for moment, error in zip(history, errors, strict=True):
             row = [moment.loss, *moment.terms.values(), error]

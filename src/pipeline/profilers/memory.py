@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import pickle
 import threading
 import time
@@ -15,6 +14,7 @@ from pipeline.contracts import Profiler
 from pipeline.errors import Impossible
 from pipeline.machine.device import Place
 from pipeline.profilers import FOLDER, Subject, Tool
+from pipeline.report.csv_file import csv_file
 from pipeline.spec import spec
 
 if TYPE_CHECKING:
@@ -91,8 +91,7 @@ class Sampler(Tool):
     def write(self, window: Mapping[str, Any]) -> None:
         from pipeline.profilers.memory_figure import timeline
 
-        with self.run.artifact(f"{FOLDER}/memory.csv").open("w", newline="", encoding="utf-8") as file:
-            rows = csv.writer(file, lineterminator="\n")
+        with csv_file(self.run.artifact(f"{FOLDER}/memory.csv")) as rows:
             rows.writerow(("seconds", "step", *self.columns))
             rows.writerows((f"{seconds:.6f}", step, *values) for seconds, step, values in self.samples)
         timeline(self.run.artifact(f"{FOLDER}/memory.png"), self.samples, self.columns)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from pydantic import Field
 from pipeline.contracts import Model, Stage
 from pipeline.errors import UserError, bad_choice
 from pipeline.machine.capability import Resolved
+from pipeline.report.csv_file import csv_file
 from pipeline.report.table import digits, figure
 from pipeline.runs import receipt as receipts
 from pipeline.runs.json_files import read_json
@@ -327,10 +327,10 @@ def _gain(name: str, value: float) -> Metric:
 def write_csv(path: Path, found: Sequence[Rung]) -> None:
     """A row for each rung that has a result."""
     rows = [{"name": rung.name} | {_column(rung, one): one.value for one in rung.metrics()} for rung in found]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with csv_file(path) as writer:
+        writer.writerow(names)
+        writer.writerows([row.get(name) for name in names] for row in rows)
 
 
 def _column(rung: Rung, metric: Metric) -> str:

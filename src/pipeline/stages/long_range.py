@@ -5,7 +5,6 @@ Each training is a run below the stage's: models by distances by seeds, and mode
 
 from __future__ import annotations
 
-import csv
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pydantic import Field, PositiveInt
 from pipeline.contracts import Stage
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
+from pipeline.report.csv_file import csv_file
 from pipeline.report.table import digits
 from pipeline.runs import receipt as receipts
 from pipeline.runs.json_files import read_json
@@ -291,8 +291,7 @@ def _whose(found: Sequence[Measured]) -> str:
 
 def write_csv(path: Path, found: Sequence[Measured]) -> None:
     """A row for each training that has a result."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file, lineterminator="\n")
+    with csv_file(path) as rows:
         rows.writerow(("model", "distance", "length", "accuracy", "sequence_s", "least_s", "most_s", "peak_bytes"))
         for one in found:
             for distance, values in one.accuracies.items():

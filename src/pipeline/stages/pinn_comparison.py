@@ -20,6 +20,7 @@ from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.pinn.check import refuse_keys
 from pipeline.pinn.fits import FEW, check_classical
+from pipeline.report.csv_file import csv_file
 from pipeline.runs import receipt
 from pipeline.runs.result import Metric, Result, Table, count, read_result, seconds
 from pipeline.runs.run import Run
@@ -304,8 +305,7 @@ def write_csv(path: Path, found: Sequence[Measured]) -> None:
     """A line for each row, the levels as columns."""
     levels = list(dict.fromkeys(level for one in found for level in one.to_level))
     plain = [one.name for one in fields(Measured) if one.name != "to_level"]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
+    with csv_file(path) as writer:
         writer.writerow([*plain, *(f"{what}_to_{level}" for level in levels for what in Reached._fields)])
         for one in found:
             times = [value for level in levels for value in one.to_level.get(level, ("", ""))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from pipeline.machine.device import Place
 from pipeline.machine.regular_file import as_named, fault_of, open_regular
 from pipeline.metrics import classification as metrics
 from pipeline.models import Shapes
+from pipeline.report.csv_file import csv_file
 from pipeline.runs import receipt, weights
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Result, count
@@ -291,8 +291,7 @@ def _idx(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
 
 def write_csv(path: Path, names: list[str], likely: np.ndarray, classes: list[str]) -> None:
     """One row an image: its name, the most probable class, and the probability of each."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
+    with csv_file(path) as writer:
         writer.writerow(["image", "predicted", *classes])
         for name, row in zip(names, likely, strict=True):
             writer.writerow([name, classes[int(row.argmax())], *(f"{value:.6g}" for value in row)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.metrics import classification as metrics
 from pipeline.models import Shapes
+from pipeline.report.csv_file import csv_file
 from pipeline.runs import receipt, weights
 from pipeline.runs.result import Result, count
 from pipeline.runs.run import Run
@@ -74,8 +74,7 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, array_sha256(rows)))
     path = run.artifact("predictions.csv")
     names, given = _given(card, outputs)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
+    with csv_file(path) as writer:
         writer.writerows([["row", *names], *([number, *one] for number, one in enumerate(given, start=1))])
     shown = [(f"row {number}", _short(names, one)) for number, one in enumerate(given[:SHOWN], start=1)]
     if len(given) > SHOWN:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import shutil
 import statistics
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from pipeline.contracts import Stage
 from pipeline.errors import RunError
 from pipeline.experiment.metrics import name_of
 from pipeline.machine.capability import Resolved
+from pipeline.report.csv_file import csv_file
 from pipeline.report.intervals import half_width, why_none
 from pipeline.report.table import figure
 from pipeline.runs import receipt as receipts
@@ -202,8 +202,7 @@ def of_lengths(trained: Sequence[Trained], training: Training) -> list[str]:
 
 def write_csv(path: Path, trained: Sequence[Trained]) -> None:
     """A row for each seed: its results, without what the machine was busy with."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file, lineterminator="\n")
+    with csv_file(path) as rows:
         rows.writerow(["seed", *(name.replace("/", "_") for name in trained[0].results)])
         rows.writerows([one.seed, *(one.results[name].value for name in trained[0].results)] for one in trained)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import RunError
+from pipeline.report.csv_file import csv_file
 from pipeline.runs.json_files import cannot_write, read_json, write_json
 from pipeline.runs.records import EPOCH, read_metrics, read_status
 from pipeline.runs.result import Metric, metrics_of, read_result, values
@@ -91,10 +92,9 @@ def write_curves(path: Path, run: Path) -> None:
             passes = record.metrics[EPOCH]
             rows.append({"epoch": int(passes) if passes.is_integer() else passes, "step": record.step, **curves})
     if rows:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        with csv_file(path) as writer:
+            writer.writerow(rows[0])
+            writer.writerows(row.values() for row in rows)
 
 
 def copy_artifacts(artifacts: Path, folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 import statistics
@@ -16,6 +15,7 @@ from typing import get_args
 from rich.console import Console
 
 from pipeline.experiment.settings import Sweep
+from pipeline.report.csv_file import csv_file
 from pipeline.report.table import figure_of, file_heads, median_and_range, show_table
 from pipeline.report.table import show as show_rows
 from pipeline.runs import listing
@@ -325,8 +325,7 @@ def write_csv(path: Path, found: Sequence[Entry]) -> None:
     declared = {name: metric for entry in found for name, metric in entry.metrics.items()}
     names = sorted(declared, key=lambda name: get_args(Kind).index(declared[name].kind))
     named = file_heads(("cell", *END), [*((key, "setting") for key in keys), *((name, "metric") for name in names)])
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
+    with csv_file(path) as writer:
         writer.writerow(["cell", *named[: len(keys)], *END, *named[len(keys) :]])
         for entry in found:
             swept = [entry.cell.swept.get(key, "") for key in keys]

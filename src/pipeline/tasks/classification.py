@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,6 +11,7 @@ import numpy as np
 from pipeline.metrics import classification as metrics
 from pipeline.metrics.per_class import Counts
 from pipeline.models import Shapes
+from pipeline.report.csv_file import csv_file
 from pipeline.runs.result import Metric, Table
 from pipeline.tasks import Details, ExampleKind, Judge, Ops, Targets, Task
 
@@ -140,8 +140,7 @@ class ClassificationJudge(Judge):
     def _write(self, run: Run, labels: np.ndarray) -> None:
         """A row for each example, in the order of the test set: its class and the predicted one, by name."""
         classes = self.task.classes
-        with run.artifact("predictions.csv").open("w", encoding="utf-8", newline="") as file:
-            rows = csv.writer(file, lineterminator="\n")
+        with csv_file(run.artifact("predictions.csv")) as rows:
             rows.writerow(("actual", "predicted"))
             pairs = zip(labels, np.concatenate(self.predicted), strict=True)
             rows.writerows((classes[true], classes[best]) for true, best in pairs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,6 +10,7 @@ import numpy as np
 
 from pipeline.metrics.classification import Mean
 from pipeline.models import Shapes
+from pipeline.report.csv_file import csv_file
 from pipeline.report.table import figure
 from pipeline.runs.result import Metric, Table
 from pipeline.tasks import Details, ExampleKind, Judge, Ops, Targets, Task
@@ -104,8 +104,7 @@ class RegressionJudge(Judge):
         from pipeline.report import figures
 
         actual, predicted = self._whole()
-        with run.artifact("predictions.csv").open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
+        with csv_file(run.artifact("predictions.csv")) as writer:
             several = actual.shape[1] > 1
             suffixes = [f"_{number}" if several else "" for number in range(actual.shape[1])]
             writer.writerow([f"{what}{suffix}" for what in ("actual", "predicted") for suffix in suffixes])

@@ -6,7 +6,6 @@ is what it reads next, from the token BEGIN on until it writes END.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,6 +14,7 @@ import numpy as np
 
 from pipeline.metrics import classification as metrics
 from pipeline.models import PADDING, Shapes
+from pipeline.report.csv_file import csv_file
 from pipeline.runs.fit import Predict
 from pipeline.runs.result import Metric
 from pipeline.tasks import Details, ExampleKind, Judge, Ops, Targets, Task
@@ -162,8 +162,7 @@ class SequenceJudge(Judge):
 
     def draw(self, run: Run, title: str) -> None:
         """decoded.csv: a row for each sequence of the test set."""
-        with run.artifact("decoded.csv").open("w", encoding="utf-8", newline="") as file:
-            rows = csv.writer(file, lineterminator="\n")
+        with csv_file(run.artifact("decoded.csv")) as rows:
             rows.writerow(("source", "target", "decoded", "exact"))
             matches = np.concatenate(self.matches)
             rows.writerows((*row, str(bool(match)).lower()) for row, match in zip(self.rows, matches, strict=True))

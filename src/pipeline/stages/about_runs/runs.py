@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import time
@@ -19,6 +18,7 @@ from pipeline.cli.terminal import messages, results
 from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError, bad_choice
 from pipeline.experiment.settings import Settings, Sought, Text
+from pipeline.report.csv_file import csv_rows
 from pipeline.report.table import figure, file_heads, least_width, show_table
 from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.choices import text_of as setting_text
@@ -196,7 +196,7 @@ def _as_csv(runs: Sequence[Listed], columns: Sequence[str]) -> str:
     names = [*columns, *(name for name in metrics if name not in columns)]
     named = file_heads(HEAD, [(name, "metric" if name in metrics else "setting") for name in names])
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
+    writer = csv_rows(file)
     writer.writerow([*HEAD, *named])
     for run in runs:
         values = [plain(run.value(name)) if run.has(name) else None for name in names]

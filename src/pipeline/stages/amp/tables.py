@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.machine.others import said_of
+from pipeline.report.csv_file import csv_file
 from pipeline.report.table import small
 from pipeline.runs.result import Table
 from pipeline.stages.amp import BASELINE, REFERENCE
@@ -83,8 +83,7 @@ def claimed(rows: Sequence[Compared], *, on_cpu: bool) -> Table:
 def write_csv(path: Path, rows: Sequence[Compared]) -> None:
     """A line for each run, with every figure that the tables are made of."""
     names = list(dict.fromkeys(name for row in rows for run in row.runs for name in run.metrics))
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
+    with csv_file(path) as writer:
         writer.writerow(["precision", "effective", "seed", "run", "products", "wall_s", "peak_bytes", *names])
         for row in rows:
             for run in row.runs:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipeline.kernels.cpu.ceilings import ALONE
 from pipeline.machine.ceilings import HAD, Ceiling, Ceilings
+from pipeline.report.csv_file import csv_file
 from pipeline.report.table import digits, small
 from pipeline.runs.result import Metric, Table, count
 
@@ -85,8 +85,7 @@ def metrics(rows: Sequence[Ceiling]) -> Iterator[Metric]:
 
 def write_csv(path: Path, rows: Sequence[Ceiling]) -> None:
     """Every sample."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
+    with csv_file(path) as writer:
         writer.writerow(("name", "of", "unit", "sample", "value"))
         for one in rows:
             for number, value in enumerate(one.samples):

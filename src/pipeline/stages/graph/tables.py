@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipeline.backends.shared.form_bench import TOLERANCE, Found
+from pipeline.report.csv_file import csv_file
 from pipeline.report.table import size as in_bytes
 from pipeline.report.table import small
 from pipeline.runs.result import Metric, Table, count, seconds
@@ -149,8 +149,7 @@ def metrics(bench: Bench) -> Iterator[Metric]:
 
 def write_csv(path: Path, bench: Bench) -> None:
     """Every sample, in seconds."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
+    with csv_file(path) as writer:
         writer.writerow(("name", "steps", "sample", "launch_s", "wait_s"))
         for one in bench.every:
             for call, times in (("first call", one.first), ("second call", one.second)):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.backends.shared.load_bench import STEP_OF, Found, median_rate
 from pipeline.backends.shared.load_parts import PARTS
+from pipeline.report.csv_file import csv_file
 from pipeline.report.table import percent
 from pipeline.report.table import size as in_bytes
 from pipeline.runs.result import Metric, Table, count, rate, seconds
@@ -188,8 +188,7 @@ def metrics(bench: Bench) -> Iterator[Metric]:
 def write_csv(path: Path, bench: Bench) -> None:
     """Every sample."""
     columns = ("first_s", "images", "seconds", "waits_s", "stepped_s", "before", "after")
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
+    with csv_file(path) as writer:
         writer.writerow(("source", "framework", "setting", "turns", "sample", *columns))
         for (source, framework), found in bench.found.items():
             for one in found:

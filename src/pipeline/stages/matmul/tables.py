@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pipeline.report.csv_file import csv_file
 from pipeline.report.intervals import of_median
 from pipeline.report.table import digits, percent, small
 from pipeline.report.table import size as in_bytes
@@ -119,8 +119,7 @@ def metrics(bench: Bench) -> Iterator[Metric]:
 
 def write_csv(path: Path, bench: Bench) -> None:
     """Every sample: seconds of a product, and FLOP/s of the ceiling in the same round."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
+    with csv_file(path) as writer:
         writer.writerow(("by", "device", "dtype", "size", "what", "sample", "calls", "seconds", "ceiling_flop_per_s"))
         for side, one in bench.timed:
             found, head = one.found, (side.label, one.found.device, one.found.dtype, one.found.size)

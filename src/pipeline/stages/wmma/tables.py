@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from pipeline.kernels.gemm import Gemm
 from pipeline.kernels.timing import rates
 from pipeline.kernels.verify import refusal_of
+from pipeline.report.csv_file import csv_file
 from pipeline.report.table import digits, percent, small
 from pipeline.report.table import size as in_bytes
 from pipeline.runs.result import Metric, Table, count
@@ -234,8 +234,7 @@ def _of_size(bench: Found, gemm: Gemm) -> Iterator[Metric]:
 
 def write_csv(path: Path, bench: Found) -> None:
     """Every sample, in seconds."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
+    with csv_file(path) as writer:
         writer.writerow(
             ("m", "n", "k", "dtype", "order", "kernel", "set", "sample", "calls", "burst_s", "sustained_s", "mhz", "w")
         )
