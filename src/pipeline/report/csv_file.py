@@ -21,4 +21,14 @@ def csv_file(path: Path) -> Iterator[Writer]:
 
 def csv_rows(file: TextIO) -> Writer:
     """What writes rows into an open file."""
-    return csv.writer(file, lineterminator="\n")
+    return csv.writer(_LineFeeds(file))
+
+
+class _LineFeeds:
+    """Takes rows that end in CR LF: only in these does csv of Python 3.11 put a lone carriage return in quotes."""
+
+    def __init__(self, file: TextIO) -> None:
+        self.file = file
+
+    def write(self, row: str) -> None:
+        self.file.write(row.removesuffix("\r\n") + "\n")
