@@ -17,9 +17,19 @@ from keras import ops
 from pipeline.optimizers.orthogonal import MATRIX, TINY, Matrices, orthogonal, reach
 
 
-def decayed(average: Any, share: float) -> Any:
-    """share * average, by what it loses: a share near 1 has few digits in bfloat16, 0.99 would be 0.988."""
-    return average - (1 - share) * average
+def in_full(variable: Any, *numbers: Any) -> list[Any]:
+    """Numbers of an update in float32 at least, as torch has them; what is kept is rounded when it is assigned.
+
+    A setting has few digits in bfloat16, 0.99 is 0.988, and float16 holds no square above 65,504.
+    """
+    dtype = "float64" if keras.backend.standardize_dtype(variable.dtype) == "float64" else "float32"
+    return [ops.cast(number, dtype) for number in numbers]
+
+
+def times(factor: float, x: Any) -> Any:
+    """The product in the dtype of x; so is the factor in Keras, but not here."""
+    (full,) = in_full(x, x)
+    return ops.cast(factor * full, x.dtype)
 
 
 class Sgd(keras.optimizers.SGD):
@@ -31,14 +41,15 @@ class Sgd(keras.optimizers.SGD):
         self.l2 = l2
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        rate = ops.cast(learning_rate, variable.dtype)
-        gradient = ops.cast(gradient, variable.dtype)
+        rate, gradient, weight = in_full(variable, learning_rate, gradient, variable)
         if self.l2 and self._use_weight_decay(variable):
-            gradient = gradient + self.l2 * variable
+            gradient = gradient + self.l2 * weight
         step = gradient
         if self.momentum:
-            velocity = self.momentums[self._get_variable_index(variable)]
-            self.assign(velocity, decayed(velocity, self.momentum) + gradient)
+            buffer = self.momentums[self._get_variable_index(variable)]
+            (velocity,) = in_full(variable, buffer)
+            velocity = self.momentum * velocity + gradient
+            self.assign(buffer, velocity)
             step = gradient + self.momentum * velocity if self.nesterov else velocity
         self.assign_sub(variable, rate * step)
 
@@ -50,22 +61,19 @@ class Adam(keras.optimizers.Adam):
         """Not by itself, as Keras does it: a decay of 0.002 rounds away in bfloat16. It is part of the update."""
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        dtype = variable.dtype
-        rate = ops.cast(learning_rate, dtype)
-        gradient = ops.cast(gradient, dtype)
-        # In float64 at least float32: 1 - beta^t loses all its digits in half precision.
-        exact = "float64" if dtype == "float64" else "float32"
-        step = ops.cast(self.iterations + 1, exact)
-        unbias_1 = ops.cast(1 - ops.power(ops.convert_to_tensor(self.beta_1, exact), step), dtype)
-        unbias_2 = ops.cast(ops.sqrt(1 - ops.power(ops.convert_to_tensor(self.beta_2, exact), step)), dtype)
         index = self._get_variable_index(variable)
-        mean, square = self._momentums[index], self._velocities[index]
-        self.assign_add(mean, (gradient - mean) * (1 - self.beta_1))
-        self.assign_add(square, (ops.square(gradient) - square) * (1 - self.beta_2))
-        root = ops.sqrt(square) / unbias_2 + self.epsilon
-        step = rate * (mean / unbias_1) / root
+        kept = self._momentums[index], self._velocities[index]
+        rate, gradient, weight, mean, square = in_full(variable, learning_rate, gradient, variable, *kept)
+        (number,) = in_full(variable, self.iterations + 1)
+        unbias_1 = 1 - ops.power(ops.convert_to_tensor(self.beta_1, number.dtype), number)
+        unbias_2 = ops.sqrt(1 - ops.power(ops.convert_to_tensor(self.beta_2, number.dtype), number))
+        mean = mean + (gradient - mean) * (1 - self.beta_1)
+        square = self.beta_2 * square + (1 - self.beta_2) * ops.square(gradient)
+        self.assign(kept[0], mean)
+        self.assign(kept[1], square)
+        step = rate * (mean / unbias_1) / (ops.sqrt(square) / unbias_2 + self.epsilon)
         if self.weight_decay and self._use_weight_decay(variable):
-            step = step + rate * (self.weight_decay * variable)
+            step = step + rate * (self.weight_decay * weight)
         self.assign_sub(variable, step)
 
 
@@ -73,16 +81,17 @@ class RmsProp(keras.optimizers.RMSprop):
     """RMSprop with epsilon added to the root."""
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        rate = ops.cast(learning_rate, variable.dtype)
-        gradient = ops.cast(gradient, variable.dtype)
         index = self._get_variable_index(variable)
-        square = self._velocities[index]
-        self.assign_add(square, (ops.square(gradient) - square) * (1 - self.rho))
+        kept = self._velocities[index]
+        rate, gradient, square = in_full(variable, learning_rate, gradient, kept)
+        square = self.rho * square + (1 - self.rho) * ops.square(gradient)
+        self.assign(kept, square)
         step = gradient / (ops.sqrt(square) + self.epsilon)
         if self.momentum > 0:
-            momentum = self._momentums[index]
-            self.assign(momentum, decayed(momentum, self.momentum) + step)
-            step = momentum
+            buffer = self._momentums[index]
+            (momentum,) = in_full(variable, buffer)
+            step = self.momentum * momentum + step
+            self.assign(buffer, step)
         self.assign_sub(variable, rate * step)
 
 
@@ -95,10 +104,10 @@ class Adagrad(keras.optimizers.Adagrad):
             total.assign(ops.full(total.shape, self.initial_accumulator_value, total.dtype))
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        rate = ops.cast(learning_rate, variable.dtype)
-        gradient = ops.cast(gradient, variable.dtype)
-        total = self._accumulators[self._get_variable_index(variable)]
-        self.assign_add(total, ops.square(gradient))
+        kept = self._accumulators[self._get_variable_index(variable)]
+        rate, gradient, total = in_full(variable, learning_rate, gradient, kept)
+        total = total + ops.square(gradient)
+        self.assign(kept, total)
         self.assign_sub(variable, rate * gradient / (ops.sqrt(total) + self.epsilon))
 
 
@@ -116,22 +125,20 @@ class Muon(Adam):
         self.kinds: list[str] = []
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        rate = ops.cast(learning_rate, variable.dtype)
         index = self._get_variable_index(variable)  # the variable itself may be the framework's own
+        buffer = self._momentums[index]
+        rate, gradient, weight, momentum = in_full(variable, learning_rate, gradient, variable, buffer)
         if self.kinds[index] != MATRIX:
             super().update_step(gradient, variable, rate * self.share)
             return
         how = self.matrices
-        gradient = ops.cast(gradient, variable.dtype)
-        buffer = self._momentums[index]
-        moved = decayed(buffer, how.momentum) + gradient
-        self.assign(buffer, moved)
-        update = gradient + how.momentum * moved if how.nesterov else moved
+        momentum = how.momentum * momentum + gradient
+        self.assign(buffer, momentum)
+        update = gradient + how.momentum * momentum if how.nesterov else momentum
         dtype = keras.backend.standardize_dtype(variable.dtype)
-        wide = ops.cast(update, "float64" if dtype == "float64" else "float32")  # 1e-8 is 0 in float16
         compute = self.compute if dtype == self.parameters else dtype  # of a layer with a dtype that differs
-        products = ops.cast(wide / (ops.sqrt(ops.sum(ops.square(wide))) + TINY), compute)
-        turned = ops.cast(orthogonal(products, ops.transpose, how.iterations), variable.dtype)
+        products = ops.cast(update / (ops.sqrt(ops.sum(ops.square(update))) + TINY), compute)
+        (turned,) = in_full(variable, orthogonal(products, ops.transpose, how.iterations, times))
         inputs, outputs = variable.shape
         # Decay and update at once: see Adam.
-        self.assign_sub(variable, rate * (reach(inputs, outputs) * turned + how.weight_decay * variable))
+        self.assign_sub(variable, rate * (reach(inputs, outputs) * turned + how.weight_decay * weight))

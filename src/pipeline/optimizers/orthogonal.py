@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,17 +25,21 @@ class Matrices:
     weight_decay: float
 
 
-def orthogonal(x: Any, transpose: Callable[[Any], Any], iterations: int) -> Any:
+def orthogonal(
+    x: Any, transpose: Callable[[Any], Any], iterations: int, times: Callable[[float, Any], Any] = operator.mul
+) -> Any:
     """Matrices (..., R, C) whose norm is at most 1, with singular values near 1 and the same singular vectors.
 
-    Newton's and Schulz's iteration, of any framework's arrays: x <- a x + (b s + c s s) x with s = x x^T.
+    Newton's and Schulz's iteration, of any framework's arrays: x <- a x + (b s + c s s) x with s = x x^T. `times`: a
+    number times an array, in a framework that rounds the number to the array's dtype: an update of bfloat16 is up to
+    3 % shorter with coefficients of bfloat16.
     """
     a, b, c = COEFFICIENTS
     tall = x.shape[-2] > x.shape[-1]  # the smaller of both products
     x = transpose(x) if tall else x
     for _ in range(iterations):
         square = x @ transpose(x)
-        x = a * x + (b * square + c * (square @ square)) @ x
+        x = times(a, x) + (times(b, square) + times(c, square @ square)) @ x
     return transpose(x) if tall else x
 
 
