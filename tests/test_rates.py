@@ -123,6 +123,21 @@ def test_the_price_of_a_profiler_says_of_what_it_is() -> None:
 
 
 @pytest.mark.wide
+@pytest.mark.parametrize(
+    ("words", "timed"),
+    [
+        pytest.param("backend=tensorflow loader=threads training.steps=2", 400, id="tensorflow"),
+        pytest.param("backend=tensorflow loader=threads training.steps=1", 400, id="tensorflow, one step"),
+        pytest.param("backend.compile=true training.steps=3", 800, id="torch"),  # its first is not compiled
+    ],
+)
+def test_a_step_that_compiles_is_in_no_rate(tmp_path: Path, words: str, timed: int) -> None:
+    """Its examples counted and its time did not: 32,900 images/s of two steps, one of which was timed."""
+    receipt = read_json(done(tmp_path, "dataset=digits", "training.batch_size=400", *words.split()) / "receipt.json")
+    assert receipt["training_rate"]["median"] * receipt["training_s"] == pytest.approx(timed)
+
+
+@pytest.mark.wide
 def test_compiling_on_tensorflow_is_no_training_however_batches_come(tmp_path: Path) -> None:
     """The program of the last, smaller batch was compiled within the only epoch that counted: 469 in place of 22,000
     images/s."""

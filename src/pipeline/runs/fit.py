@@ -53,7 +53,9 @@ class Observation:
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch. `seconds` is training alone, without validation; `units`: images, tokens, ... seen in it.
+    """One epoch. `seconds` is training alone, without validation; `units`: images, tokens, ... seen in these seconds,
+    so that steps that compiled are left out of both.
+
     Where validations are counted in steps it is what lies between two of them, and `passes` says how many passes over
     the training set there were by its end.
 

@@ -77,7 +77,7 @@ def run_period(engine: Engine, feed: Feed, watch: Watch) -> None:
     for block, losses, scores, *others in feed():
         if not watch.batches and "first_step_s" not in watch.run.marks:  # a block of one call has one end
             watch.run.mark("first_step_s" if len(losses) == 1 else "first_block_s")
-        watch.compiled(engine.compile_s)
+        watch.compiled(engine.compile_s, engine.untimed)
         scales = others.pop(0) if scaled else None
         watch.block(block, losses, scores, scales, *others)
     watch.pause()

@@ -13,9 +13,13 @@ from pipeline.runs.fit import Observation
 
 
 class Engine(Protocol):
-    """The compiled part of a fit. `compile_s`: seconds spent on compiling so far, as far as they are known."""
+    """The compiled part of a fit. `compile_s`: seconds spent on compiling so far, as far as they are known.
+
+    `untimed`: examples of the steps that were taken in these seconds.
+    """
 
     compile_s: float
+    untimed: int
     optimizer: Any
 
     def resident(self, x: np.ndarray, y: np.ndarray, steps: int) -> None:

@@ -62,6 +62,7 @@ class Engine:
         self._programs: dict[tuple[int, ...], Any] = {}
         self._jaxpr: Any = None
         self.compile_s = 0.0
+        self.untimed = 0
 
     def _beside(self, trained: list[Any]) -> dict[str, list[Any]]:
         """What is carried beside Keras's own: gradients of the step's batches so far, and the weights' average."""

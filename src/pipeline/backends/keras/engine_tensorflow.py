@@ -74,6 +74,7 @@ class Engine:
         self.compiled: set[tuple[int, ...]] = set()  # shapes of the blocks that have a program
         self.batches: set[tuple[int, ...]] = set()  # and of the single batches
         self.compile_s = 0.0
+        self.untimed = 0
 
     def resident(self, x: np.ndarray, y: np.ndarray, steps: int) -> None:
         """Put the training data on the device; blocks are of `steps` steps at the most."""
@@ -116,6 +117,7 @@ class Engine:
         result = self._batch(*arguments)
         result[0].numpy()
         self.compile_s += time.perf_counter() - started
+        self.untimed += len(arguments[0])
         self.batches.add(tuple(arguments[0].shape))
         return result
 

@@ -22,7 +22,18 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
     from pipeline.runs.run import Run
 
-SUMS = ("step", "batches", "number", "loss_sum", "score_sum", "seen", "first_step", "ended_by", "out_of_time")
+SUMS = (
+    "step",
+    "batches",
+    "number",
+    "loss_sum",
+    "score_sum",
+    "seen",
+    "untimed",
+    "first_step",
+    "ended_by",
+    "out_of_time",
+)
 
 
 class Keeper:
@@ -81,7 +92,7 @@ class Keeper:
         """Set the watch back to where it stood at the checkpoint."""
         watch, kept = self.watch, checkpoint.progress
         for name in SUMS:
-            setattr(watch, name, kept[name])
+            setattr(watch, name, kept.get(name, 0))  # an older version has no `untimed`
         watch.in_period = watch.resumes_in_period = kept["in_period"]
         watch.epoch_seconds_before = kept["epoch_seconds"]
         watch.asked = watch.number if watch.in_period else watch.number + 1

@@ -58,8 +58,9 @@ class Watch:
         self.in_period = self.resumes_in_period = False
         self.loss_sum = self.score_sum = 0.0
         self.seen = self.first_step = 0
+        self.untimed = self.untimed_in_all = 0  # examples of steps that compiled: of `seen`, of this process
         self.epoch_started = time.perf_counter()
-        self.epoch_seconds_before = self.compiled_before = 0.0
+        self.epoch_seconds_before = self.compiled_before = self.compiled_at_begin = 0.0
         self.adapters = adapters
         self.keeper = Keeper(experiment, run, self)
         if run.checkpoint is not None:
@@ -74,8 +75,9 @@ class Watch:
             return
         self.number += 1
         self.in_period = True
+        self.compiled_at_begin = self.run.marks.get("compile_s", 0.0)
         self.loss_sum = self.score_sum = 0.0
-        self.seen = 0  # examples
+        self.seen = self.untimed = 0  # examples
         self.first_step = self.step
         self.epoch_started = time.perf_counter()
         self.profile.begin_epoch()
@@ -84,8 +86,12 @@ class Watch:
         """Seconds of this epoch that were not training (a compilation, a profiler at work)."""
         self.epoch_started += seconds
 
-    def compiled(self, seconds: float) -> None:
-        """All compiling so far: not counted as training, measured by itself."""
+    def compiled(self, seconds: float, examples: int = 0) -> None:
+        """All compiling so far: not counted as training, measured by itself. So are the steps that it had in it, of so
+        many examples, which count in no rate.
+        """
+        self.untimed += examples - self.untimed_in_all
+        self.untimed_in_all = examples
         seconds += self.compiled_before
         before = self.run.marks.get("compile_s", 0.0)
         if seconds > before:
@@ -173,6 +179,9 @@ class Watch:
         validated. Returns whether training ends here. Raises RunError for a NaN.
         """
         self._journal_waiting(final=True)
+        if self.seen == self.untimed:  # each step compiled, so that no other time is known
+            self.epoch_seconds += self.run.marks["compile_s"] - self.compiled_at_begin
+            self.untimed = 0
         loss, score = validation or (None, None)
         if loss is not None and not math.isfinite(loss):
             raise diverged(f"the validation loss became {loss}", self.step, self.number + 1, self.precision)
@@ -181,7 +190,7 @@ class Watch:
             number=self.number + 1,
             seconds=self.epoch_seconds,
             steps=self.step - self.first_step,
-            units=self.seen * self.task.units,
+            units=(self.seen - self.untimed) * self.task.units,
             train_loss=self.loss_sum / self.seen,
             train_score=self.mean_score if scored else None,
             validation_loss=loss,

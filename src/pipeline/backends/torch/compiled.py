@@ -45,7 +45,8 @@ class CompiledStep:
     """A step for batches of one size; one of another size is left to whoever calls, uncompiled.
 
     A profiler sees the parts of a captured step as one phase, `graph`. `seconds`: what compiling and capturing took,
-    with the steps that were run meanwhile. `notes`: what of the step torch did not compile, or not once and for all.
+    with the steps that were run meanwhile, of `untimed` examples. `notes`: what of the step torch did not compile, or
+    not once and for all.
     """
 
     def __init__(self, step: Step, batch_size: int) -> None:
@@ -65,7 +66,7 @@ class CompiledStep:
             count_on_device(step.optimizer)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.norm = self.step.gathering.norm  # the captured one
-        self.steps = self.updates = 0
+        self.steps = self.updates = self.untimed = 0
         self.graphs, self.limits = compiled_graphs(), reached_limit()
         self._in_pieces = False
         self._failed: dict[Any, int] = {}  # before the call that may compile
@@ -140,6 +141,7 @@ class CompiledStep:
             if x.is_cuda:
                 torch.cuda.synchronize(x.device)
             self.seconds += time.perf_counter() - started
+            self.untimed += len(x)
         if self.steps == 1 and compiled_graphs() == self.graphs:
             raise RunError(f"backend.compile=true: {compiled_nothing(DYNAMO)}; use backend.compile=false")
         return found

@@ -208,7 +208,7 @@ class Training(pl.LightningModule):
         kept = {name: torch.stack(each).double() for name, each in found.items() if each}
         copied = torch.stack([*kept.values()]).cpu().numpy()  # one copy a block
         if self.compiled is not None:
-            self.watch.compiled(self.compiled.seconds)
+            self.watch.compiled(self.compiled.seconds, self.compiled.untimed)
             for note in self.compiled.notes:
                 self.watch.run.note(note)
         self.watch.block(block[: len(found["losses"])], **dict(zip(kept, copied, strict=True)))
