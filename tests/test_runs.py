@@ -26,6 +26,7 @@ from pipeline.experiment.training import Checkpoints
 from pipeline.report.table import digits, markdown_rows, show, show_table, small
 from pipeline.runs import listing
 from pipeline.runs.checkpoint import Writer
+from pipeline.runs.conditions import check_where, matching, misspelt
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.keeping import resume_words, where_it_goes_on
@@ -104,7 +105,7 @@ def test_runs_are_listed_newest_first_and_filtered_by_what_they_are(folder: Path
     ],
 )
 def test_conditions_compare_numbers_texts_and_lists(folder: Path, conditions: list[str], left: list[float]) -> None:
-    found = listing.matching(listing.listed(folder / "runs"), conditions)
+    found = matching(listing.listed(folder / "runs"), conditions)
     assert [run.metrics["test/accuracy"] for run in found] == left
 
 
@@ -584,8 +585,8 @@ def test_a_filter_that_no_run_passes_gives_none_and_says_what_is_like_it(
 ) -> None:
     a_run(tmp_path, 0.9, device={"name": "cuda:0"}, precision={"name": "fp32"})
     runs = listing.listed(tmp_path)
-    assert listing.matching(runs, conditions) == []
-    found = listing.misspelt(runs, conditions)
+    assert matching(runs, conditions) == []
+    found = misspelt(runs, conditions)
     assert len(found) == len(said)
     assert all(line.startswith(f"stage.where={start}") for line, start in zip(found, said, strict=True))
 
@@ -608,8 +609,8 @@ def test_a_group_is_named_by_its_choice(tmp_path: Path) -> None:
         a_run(tmp_path, 0.9, **choice, training={"_target_": "pipeline.experiment.training.Training", "epochs": 1})
     runs = listing.listed(tmp_path)
     for condition in ("precision=mixed", "device=auto", "tracking=none", "precision!=fp32"):
-        listing.check_where(runs, [condition])
-        assert [run.value("precision.name") for run in listing.matching(runs, [condition])] == ["mixed"], condition
+        check_where(runs, [condition])
+        assert [run.value("precision.name") for run in matching(runs, [condition])] == ["mixed"], condition
     assert {run.value("device") for run in runs} == {"cpu", "auto"}
 
 
@@ -619,9 +620,9 @@ def test_a_class_of_the_users_is_named_whole(tmp_path: Path) -> None:
         a_run(tmp_path, 0.5 + 0.1 * at, model={"_target_": f"{module}.Net"})
     runs = listing.listed(tmp_path)
     assert {run.value("model") for run in runs} == {"lab.a.Net", "lab.b.Net"}
-    assert [run.value("model") for run in listing.matching(runs, ["model=lab.b.Net"])] == ["lab.b.Net"]
+    assert [run.value("model") for run in matching(runs, ["model=lab.b.Net"])] == ["lab.b.Net"]
     for wanted in ("net", "Net"):
-        (said,) = listing.misspelt(runs, [f"model={wanted}"])
+        (said,) = misspelt(runs, [f"model={wanted}"])
         assert said.endswith("model of these runs: lab.a.Net, lab.b.Net"), said
 
 
@@ -637,7 +638,7 @@ def test_a_class_of_the_users_is_named_whole(tmp_path: Path) -> None:
 def test_a_choice_whose_name_no_run_keeps_is_refused(tmp_path: Path, condition: str, use: str) -> None:
     a_run(tmp_path, 0.9, training={"_target_": "pipeline.experiment.training.Training", "epochs": 1})
     with pytest.raises(UserError, match=re.escape(use)):
-        listing.check_where(listing.listed(tmp_path), [condition])
+        check_where(listing.listed(tmp_path), [condition])
 
 
 @pytest.mark.parametrize("guess", ["list", "ls", "history"])

@@ -30,11 +30,13 @@ from pipeline.runs.run import Run
 from pipeline.stages.cells import caveats, run_cells
 from pipeline.stages.generate import Generate
 from pipeline.stages.train import Train
+from pipeline.sweep.entries import Entry, measured
 from pipeline.sweep.ledger import Ledger, outcome_text
+from pipeline.sweep.pivot import Pivot
 from pipeline.sweep.plan import Cell, label_of
 from pipeline.sweep.schedule import Outcome
 from pipeline.sweep.session import notes_of
-from pipeline.sweep.summary import Entry, Pivot, draw, measured, show, write_csv
+from pipeline.sweep.summary import draw, show, write_csv
 
 
 def entry(number: int, swept: Mapping[str, str], metrics: Mapping[str, float]) -> Entry:
@@ -484,7 +486,7 @@ def test_cells_too_short_to_count_their_others_are_noted_together(
         for number, rate in enumerate(rates)
     ]
     monkeypatch.setattr("pipeline.sweep.session.run_below", lambda *_, **__: ([], 0))
-    monkeypatch.setattr("pipeline.sweep.summary.entries", lambda *_: found)
+    monkeypatch.setattr("pipeline.stages.cells.entries_of", lambda *_: found)
     monkeypatch.setattr(Others, "share", lambda _: 0.4)
     run = Run(Journal.begin(tmp_path, "cells", {}), Console(file=io.StringIO()))
     assert run_cells(run, []) == found

@@ -26,13 +26,14 @@ from pipeline.report.table import in_cells
 from pipeline.runs.json_files import read_json
 from pipeline.spec import group_of
 from pipeline.sweep import summary
+from pipeline.sweep.entries import entries_of
 from pipeline.sweep.plan import Decision, cell_name, check, nothing_runs
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
     from pipeline.runs.run import Run
+    from pipeline.sweep.entries import Entry
     from pipeline.sweep.schedule import Outcome
-    from pipeline.sweep.summary import Entry
 
 FILE = "tables/cells.csv"  # an artifact of the stage's run: a row for each cell
 
@@ -142,7 +143,7 @@ def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
     from pipeline.sweep.workers import Workers
 
     def keep(run: Run, outcomes: Sequence[Outcome]) -> None:
-        summary.write_csv(run.artifact(FILE), summary.entries(decisions, outcomes))
+        summary.write_csv(run.artifact(FILE), entries_of(decisions, outcomes))
 
     for decision in decisions:
         if decision.verdict == "skipped":
@@ -153,7 +154,7 @@ def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
     beside = dynamic_imports.edited(dynamic_imports.imported_by(one.run for one in outcomes if one.run is not None))
     if beside:
         run.note(f"{', '.join(beside)} was edited meanwhile: not every cell ran the same; give the command again")
-    entries = summary.entries(decisions, outcomes)
+    entries = entries_of(decisions, outcomes)
     shares = _of_others(entries)
     if (of_others := said_of(others.share())) and None in shares and not any(map(said_of, shares)):
         run.note(f"{of_others} while the cells ran, some of which were not counted alone: their times show that")

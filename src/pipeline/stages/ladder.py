@@ -37,8 +37,8 @@ from pipeline.stages.rates import score_of
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
+    from pipeline.sweep.entries import Entry
     from pipeline.sweep.plan import Decision
-    from pipeline.sweep.summary import Entry
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,30}$")]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -38,8 +38,8 @@ from pipeline.tasks.recall import Recall
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
+    from pipeline.sweep.entries import Entry
     from pipeline.sweep.plan import Decision
-    from pipeline.sweep.summary import Entry
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,30}$")]
 NO_RESULT = "no result"

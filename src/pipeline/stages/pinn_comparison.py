@@ -38,8 +38,8 @@ from pipeline.stages.pinn import Pinn
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
+    from pipeline.sweep.entries import Entry
     from pipeline.sweep.plan import Decision
-    from pipeline.sweep.summary import Entry
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,40}$")]
 Level = Annotated[float, Field(gt=0, lt=1)]

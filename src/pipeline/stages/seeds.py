@@ -30,7 +30,7 @@ from pipeline.stages.rates import score_of
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
     from pipeline.experiment.training import Training
-    from pipeline.sweep.summary import Entry
+    from pipeline.sweep.entries import Entry
 
 FROM_FIRST = (
     "data_sha256",

@@ -22,6 +22,7 @@ from pipeline.runs.run import Run
 from pipeline.sweep import summary, texts
 from pipeline.sweep.claims import NAME, Claims, Shared
 from pipeline.sweep.compose import Composer
+from pipeline.sweep.entries import entries_of
 from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, Decision, Verdict, compose_cell, decide, nothing_runs, varied_by
 from pipeline.sweep.schedule import Outcome
@@ -63,7 +64,7 @@ def run_grid(composer: Composer, overrides: Sequence[Sequence[str]], executor: M
     if any(decision.verdict == "run" for decision in decisions):
         name = None if "name" in first.swept else composer.config(overrides[0]).get("name")
         outcomes = record(str(name or "grid"), first, decisions, executor, console, history)
-    found = summary.entries(decisions, outcomes)
+    found = entries_of(decisions, outcomes)
     summary.show(results(), found, settings)
     return 1 if any(entry.state not in ("done", "skipped", "pruned") for entry in found) else 0
 
@@ -129,7 +130,7 @@ def record(
     about = {"grid": _grid(decisions), "sweep": dict(first.experiment.config["sweep"]), "cells": len(decisions)}
 
     def keep(run: Run, outcomes: Sequence[Outcome]) -> None:
-        found = summary.entries(decisions, outcomes)
+        found = entries_of(decisions, outcomes)
         summary.write_csv(run.artifact("grid.csv"), found)
         summary.draw(run.artifact("grid.png"), found, run.id, settings)
         counts = Counter(entry.state for entry in found)

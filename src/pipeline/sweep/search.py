@@ -29,7 +29,9 @@ from pipeline.runs.resume import killed_experiments
 from pipeline.spec import group_of
 from pipeline.sweep import search_report, summary
 from pipeline.sweep.compose import Composer
+from pipeline.sweep.entries import entries_of
 from pipeline.sweep.history import History
+from pipeline.sweep.pivot import REPEATS
 from pipeline.sweep.plan import Cell, compose_cell, decide_one, varied_by
 from pipeline.sweep.schedule import Outcome, Source
 from pipeline.sweep.search_claim import IMPORTED, Asked, claim, dataset_key
@@ -38,7 +40,6 @@ from pipeline.sweep.search_settings import Search
 from pipeline.sweep.search_study import ANOTHER, finished, left, open_study, study_file
 from pipeline.sweep.session import MakeExecutor, Session
 from pipeline.sweep.space import Space, as_overrides, as_text, size
-from pipeline.sweep.summary import REPEATS
 from pipeline.variables import names_in
 
 if TYPE_CHECKING:
@@ -325,7 +326,7 @@ def _go_on(
         about |= {"fixed": list(trials.cells.fixed), "space": dict(texts)}
 
         def keep(run: Run, ended: Sequence[Outcome]) -> None:
-            summary.write_csv(run.artifact("trials.csv"), summary.entries([], ended))
+            summary.write_csv(run.artifact("trials.csv"), entries_of([], ended))
             search_report.draw(run.artifact("trials.png"), study, search)
             found, tables = search_report.best(study, search), search_report.best_trials(study, search)
             run.journal.write_result(Result(found, tables=tables, title=run.journal.status.name))

@@ -22,21 +22,10 @@ from pipeline.report.csv_file import csv_rows
 from pipeline.report.table import figure, file_heads, least_width, show_table
 from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.choices import text_of as setting_text
+from pipeline.runs.conditions import check_known, check_where, matching, misspelt
 from pipeline.runs.json_files import plain
 from pipeline.runs.keeping import resume_words
-from pipeline.runs.listing import (
-    Listed,
-    age_text,
-    best_first,
-    check_known,
-    check_where,
-    listed,
-    matching,
-    misspelt,
-    not_listed,
-    seconds_of,
-    unlike,
-)
+from pipeline.runs.listing import Listed, age_text, best_first, listed, not_listed, seconds_of, unlike
 from pipeline.runs.records import State
 from pipeline.runs.result import Table
 from pipeline.spec import Config, spec
