@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import subprocess
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -332,6 +333,30 @@ def test_a_cell_that_does_not_hear_ctrl_c_is_killed_and_not_left_as_running(
         schedule.run()
     assert [(outcome.cell.number, outcome.state) for outcome in schedule.outcomes] == [(0, "KILLED")]
     assert schedule.running == {}
+
+
+class Short(Deaf):
+    """Runs each cell from its beginning to its end between two looks at a queue."""
+
+    queues = True
+
+    def start(self, cell: Cell, job: Path) -> None:
+        journal = Journal.begin(job.parent / "runs", "short", {})
+        job.with_suffix(".run").write_text(str(journal.folder))
+        time.sleep(0.3)
+        journal.write_result(Result(()))
+        journal.finish("FINISHED")
+        self.ended.append(cell.number)
+
+
+def test_a_cell_that_begins_and_ends_between_two_looks_has_its_time(tmp_path: Path) -> None:
+    """It was 0.00 s, from which the ledger also says how long the others will take."""
+    one = cell()[0]
+    assert one.experiment is not None
+    schedule = Schedule(Listed([one]), Short(), one.experiment.sweep, tmp_path, Silent())
+    assert schedule.run() is None
+    (outcome,) = schedule.outcomes
+    assert (outcome.state, outcome.seconds >= 0.2) == ("FINISHED", True)
 
 
 def test_a_database_that_machines_share_has_no_write_ahead_log() -> None:

@@ -14,7 +14,17 @@ from pipeline.errors import Stopped
 from pipeline.experiment.settings import Sweep
 from pipeline.runs.lookup import close_run
 from pipeline.runs.records import read_status
-from pipeline.sweep.cell import GRACE_SECONDS, Job, job_file, last_line, log_file, run_of, runs_noted, write_job
+from pipeline.sweep.cell import (
+    GRACE_SECONDS,
+    Job,
+    job_file,
+    last_line,
+    log_file,
+    run_of,
+    runs_noted,
+    seconds_of,
+    write_job,
+)
 from pipeline.sweep.plan import Cell
 
 POLL_SECONDS = 0.02
@@ -217,12 +227,16 @@ class Schedule:
             self.executor.stop(running.cell.number, kill=True)
 
     def _end(self, running: Running, violent: str | None) -> None:
+        seen = running.run
         self._note_run(running)
         self.changed = time.monotonic()
         if running.stopping_since is not None:
             violent = TooLong(f"took longer than sweep.timeout={self.settings.timeout:g} s")
         state, reason = self._verdict(running, violent)
-        outcome = Outcome(running.cell, state, reason, time.monotonic() - running.since, running.run)
+        seconds = time.monotonic() - running.since
+        if running.run is not None and running.run != seen:  # it has become a run since the last look
+            seconds = seconds_of(running.job, running.run)
+        outcome = Outcome(running.cell, state, reason, seconds, running.run)
         self.outcomes.append(outcome)
         self.source.ended(outcome)
         self.watcher.ended(outcome)
