@@ -20,15 +20,17 @@ from pipeline.datasets.dates import SPELLINGS, Dates, short_ordinal, year
 from pipeline.datasets.paired import check_pairs, encoded
 from pipeline.datasets.reversals import Reversals
 from pipeline.errors import UserError
+from pipeline.experiment import load
 from pipeline.losses.cross_entropy import CrossEntropy
 from pipeline.models import PADDING, Shapes, weights
 from pipeline.models.encoder_decoder import EncoderDecoder
 from pipeline.models.transformer import reference
 from pipeline.runs import weights as saved
 from pipeline.runs.json_files import read_json
-from pipeline.runs.records import read_metrics
+from pipeline.runs.records import read_config, read_metrics
 from pipeline.runs.result import metrics_of
 from pipeline.spec import build_as
+from pipeline.stages.cross_attention import maps_of
 from pipeline.tasks.sequence_to_sequence import BEGIN, END, SPECIAL, SequenceToSequence, decoded
 from pipeline.tokens.character import Characters
 
@@ -295,6 +297,20 @@ def test_a_run_leaves_what_was_written_and_where_the_decoder_looked(run: Path) -
     assert (card["task"], card["tokens"]["alphabet"]) == ("sequencetosequence", "abcd")
     first = next(record.metrics["train/loss"] for record in read_metrics(run) if "train/loss" in record.metrics)
     assert first == pytest.approx(math.log(7), rel=0.05)  # of a guess; the first batch has not the mean length
+
+
+def test_a_special_token_that_a_model_writes_is_shown(run: Path) -> None:
+    """Without it "ab" was wrong where "ab" was asked for, and the map had a row fewer than the decoder had written."""
+    tokens = Characters("abcd")
+    task = SequenceToSequence(6, 6, tokens)
+    written = task.text(np.array([SPECIAL, PADDING, BEGIN, SPECIAL + 1, PADDING, END]))
+    assert written == "a␀␂b␀"
+    assert task.text(np.array([PADDING] * 6)) == "␀" * 6
+    model: Any = load(read_config(run)).model
+    maps = {text: maps_of(model, run, "abc", text) for text in ("a␂b", "ab")}
+    assert maps["a␂b"].shape[2:] == (4, 4)
+    np.testing.assert_array_equal(maps["a␂b"][:, :, :2], maps["ab"][:, :, :2])
+    assert not np.allclose(maps["a␂b"][:, :, 2], maps["ab"][:, :, 2])
 
 
 def test_a_saved_run_is_evaluated_to_the_same(run: Path) -> None:

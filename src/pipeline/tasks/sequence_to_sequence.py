@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 BEGIN, END = 1, 2
 SPECIAL = 3  # PADDING, BEGIN and END: the tokens of the text come after them
+SIGNS = {PADDING: "␀", BEGIN: "␂"}  # of those that a model may write before its END
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,9 @@ class SequenceToSequence(Task):
         """What a row stands for, up to its END."""
         ends = np.flatnonzero(tokens == END)
         kept = tokens[: ends[0]] if len(ends) else tokens
-        return self.tokens.decode(kept[kept >= SPECIAL] - SPECIAL).decode("utf-8", "replace")
+        parts = np.split(kept, np.flatnonzero(kept < SPECIAL))  # but for the first, each begins with such a token
+        texts = [self.tokens.decode(part[part >= SPECIAL] - SPECIAL).decode("utf-8", "replace") for part in parts]
+        return texts[0] + "".join(SIGNS[part[0]] + text for part, text in zip(parts[1:], texts[1:], strict=True))
 
 
 def decoded(predict: Predict, x_NW: np.ndarray, target: int) -> np.ndarray:
