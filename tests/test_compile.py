@@ -348,7 +348,7 @@ def warming_up(optimizer: torch.optim.Optimizer, x: torch.Tensor) -> Any:
     shared = SimpleNamespace(optimizer=optimizer, gathering=SimpleNamespace(norm=x), phase=lambda _: nullcontext())
     vars(step).update(vars(shared))
     made.step, made.captures, made.notes = step, True, []  # type: ignore[assignment]
-    made.steps, made.graph, made.seconds, made.graphs = 0, None, 0.0, -1
+    made.steps, made.graph, made.seconds, made.graphs, made.untimed = 0, None, 0.0, -1, 0
     return made
 
 

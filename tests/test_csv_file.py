@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
 
+import pipeline
+from pipeline.report import csv_file as module
 from pipeline.report.csv_file import csv_file
 
 
@@ -17,3 +20,10 @@ def test_a_field_of_several_lines_is_read_as_it_was_written(text: str, tmp_path:
     with (tmp_path / "file.csv").open(newline="", encoding="utf-8") as file:
         assert list(csv.reader(file)) == [["name", "value"], [text, "1"]]
     assert (tmp_path / "file.csv").read_bytes().startswith(b"name,value\n")
+
+
+def test_every_csv_file_is_written_by_it() -> None:
+    """The csv module ends lines in CRLF, and half of the files had these."""
+    sources = Path(pipeline.__file__).parent.rglob("*.py")
+    writers = [path for path in sources if re.search(r"csv\.(writer|DictWriter)\(", path.read_text(encoding="utf-8"))]
+    assert writers == [Path(module.__file__)]
