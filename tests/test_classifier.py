@@ -181,7 +181,7 @@ PLACED = {
             ("GatherV2", "float32"),
             ("GatherV2", "int32"),
             ("ReadVariableOp", "float32"),
-            ("AssignSubVariableOp", "float32"),
+            ("AssignVariableOp", "float32"),
             ("Cast", "float64"),
             ("Equal", "bool"),
         },

@@ -725,3 +725,14 @@ def test_solver_none_is_no_part_of_a_classifier(place: Path) -> None:
     now, then = experiments.load(config), experiments.load(older)
     assert "solver" not in now.deciding()
     assert now.config_sha256() == then.config_sha256()
+
+
+def test_a_term_that_is_zero_all_along_is_drawn_as_nothing(tmp_path: Path) -> None:
+    """matplotlib raises IndexError for marks at distances on a line without a point."""
+    from pipeline.pinn.figures import loss_history
+
+    history = [
+        solution.Moment(step, 0.0, 1.0, {"inside": 1.0, "boundary": 0.0}, solution.Fitted([])) for step in range(30)
+    ]
+    loss_history(tmp_path / "figure.png", history, [0.1] * 30, "a condition that is met")
+    assert (tmp_path / "figure.png").stat().st_size > 0

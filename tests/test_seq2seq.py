@@ -251,6 +251,7 @@ def test_a_pair_is_written_with_its_ends() -> None:
     [
         ([("a", "b"), ("", "b")], "pair 2 ('', 'b') has an empty source"),
         ([("a", "")], "pair 1 ('a', '') has an empty target"),
+        ([("a", "b"), ("c", "d␀")], "the target of pair 2 has ␀, which stands for a special token"),
         ([("a", "b"), ("c", "d"), ("a", "c")], "pair 3 has the source of pair 1, 'a'"),
     ],
 )

@@ -16,7 +16,7 @@ from pipeline.errors import UserError, shown
 from pipeline.models import PADDING
 from pipeline.spec import choice, spec
 from pipeline.tasks import Task
-from pipeline.tasks.sequence_to_sequence import BEGIN, END, SPECIAL, SequenceToSequence
+from pipeline.tasks.sequence_to_sequence import BEGIN, END, SIGNS, SPECIAL, SequenceToSequence
 from pipeline.tokens import Tokens
 from pipeline.tokens.character import Characters
 
@@ -67,12 +67,17 @@ class Paired(Dataset):
 
 
 def check_pairs(pairs: Sequence[Pair], who: str) -> None:
-    """Refuse empty sources and targets, and a source that occurs twice. Raises UserError."""
+    """Refuse empty sources and targets, signs of special tokens in them, and a source that occurs twice.
+
+    Raises UserError.
+    """
     seen: dict[str, int] = {}
     for number, (source, target) in enumerate(pairs, start=1):
         for name, text in (("source", source), ("target", target)):
             if not text:
                 raise UserError(f"{who}: pair {number:,} ({shown(source)}, {shown(target)}) has an empty {name}")
+            if sign := next((one for one in SIGNS.values() if one in text), None):
+                raise UserError(f"{who}: the {name} of pair {number:,} has {sign}, which stands for a special token")
         if source in seen:
             first = seen[source]
             raise UserError(

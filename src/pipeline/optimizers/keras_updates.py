@@ -51,7 +51,7 @@ class Sgd(keras.optimizers.SGD):
             velocity = self.momentum * velocity + gradient
             self.assign(buffer, velocity)
             step = gradient + self.momentum * velocity if self.nesterov else velocity
-        self.assign_sub(variable, rate * step)
+        self.assign(variable, weight - rate * step)
 
 
 class Adam(keras.optimizers.Adam):
@@ -74,7 +74,7 @@ class Adam(keras.optimizers.Adam):
         step = rate * (mean / unbias_1) / (ops.sqrt(square) / unbias_2 + self.epsilon)
         if self.weight_decay and self._use_weight_decay(variable):
             step = step + rate * (self.weight_decay * weight)
-        self.assign_sub(variable, step)
+        self.assign(variable, weight - step)
 
 
 class RmsProp(keras.optimizers.RMSprop):
@@ -83,7 +83,7 @@ class RmsProp(keras.optimizers.RMSprop):
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         index = self._get_variable_index(variable)
         kept = self._velocities[index]
-        rate, gradient, square = in_full(variable, learning_rate, gradient, kept)
+        rate, gradient, weight, square = in_full(variable, learning_rate, gradient, variable, kept)
         square = self.rho * square + (1 - self.rho) * ops.square(gradient)
         self.assign(kept, square)
         step = gradient / (ops.sqrt(square) + self.epsilon)
@@ -92,7 +92,7 @@ class RmsProp(keras.optimizers.RMSprop):
             (momentum,) = in_full(variable, buffer)
             step = self.momentum * momentum + step
             self.assign(buffer, step)
-        self.assign_sub(variable, rate * step)
+        self.assign(variable, weight - rate * step)
 
 
 class Adagrad(keras.optimizers.Adagrad):
@@ -105,10 +105,10 @@ class Adagrad(keras.optimizers.Adagrad):
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         kept = self._accumulators[self._get_variable_index(variable)]
-        rate, gradient, total = in_full(variable, learning_rate, gradient, kept)
+        rate, gradient, weight, total = in_full(variable, learning_rate, gradient, variable, kept)
         total = total + ops.square(gradient)
         self.assign(kept, total)
-        self.assign_sub(variable, rate * gradient / (ops.sqrt(total) + self.epsilon))
+        self.assign(variable, weight - rate * gradient / (ops.sqrt(total) + self.epsilon))
 
 
 class Muon(Adam):
@@ -141,4 +141,4 @@ class Muon(Adam):
         (turned,) = in_full(variable, orthogonal(products, ops.transpose, how.iterations, times))
         inputs, outputs = variable.shape
         # Decay and update at once: see Adam.
-        self.assign_sub(variable, rate * (reach(inputs, outputs) * turned + how.weight_decay * weight))
+        self.assign(variable, weight - rate * (reach(inputs, outputs) * turned + how.weight_decay * weight))

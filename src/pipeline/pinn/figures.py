@@ -30,9 +30,9 @@ def loss_history(path: Path, history: Sequence[Moment], errors: Sequence[float],
     if len(history[0].terms) > 1:
         for number, name in enumerate(history[0].terms, start=1):
             terms = _positive([moment.terms[name] for moment in history], above=0.0)
-            every = 1 if len(steps) <= FEW else 0.1  # of the figure's diagonal
+            far = len(steps) > FEW and np.isfinite(terms).any()  # matplotlib measures no line without a point
             line = f"{mark_of(number)}-"
-            axes.plot(steps, terms, line, lw=1, ms=3, markevery=every, color=colour_of(number), label=name)
+            axes.plot(steps, terms, line, lw=1, ms=3, markevery=0.1 if far else 1, color=colour_of(number), label=name)
     losses = _positive([moment.loss for moment in history], above=0.0)
     axes.plot(steps, losses, lw=1.6, color=BLUE, label="loss", zorder=1, **mark)
     axes.set_ylabel("mean squared residual")

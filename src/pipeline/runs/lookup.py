@@ -113,7 +113,8 @@ def status_now(folder: Path) -> Status | None:
     status = read_status(folder)
     if status is None or status.state != "RUNNING" or not _gone(folder, status):
         return status
-    return _killed(folder, status)
+    status = read_status(folder)  # it may have ended between the two looks
+    return _killed(folder, status) if status is not None and status.state == "RUNNING" else status
 
 
 def _killed(folder: Path, status: Status) -> Status:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
     from pipeline.runs.run import Run
 
+ADDED = ("untimed", "compiled_at_begin")  # a checkpoint of before does not have them
 SUMS = (
     "step",
     "batches",
@@ -30,6 +31,7 @@ SUMS = (
     "score_sum",
     "seen",
     "untimed",
+    "compiled_at_begin",
     "first_step",
     "ended_by",
     "out_of_time",
@@ -92,7 +94,7 @@ class Keeper:
         """Set the watch back to where it stood at the checkpoint."""
         watch, kept = self.watch, checkpoint.progress
         for name in SUMS:
-            setattr(watch, name, kept.get(name, 0))  # an older version has no `untimed`
+            setattr(watch, name, kept.get(name, 0) if name in ADDED else kept[name])
         watch.in_period = watch.resumes_in_period = kept["in_period"]
         watch.epoch_seconds_before = kept["epoch_seconds"]
         watch.asked = watch.number if watch.in_period else watch.number + 1

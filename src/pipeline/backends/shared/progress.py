@@ -169,6 +169,16 @@ class Watch:
         """The mean score of the epoch so far."""
         return self.score_sum / (self.seen * self.task.units)
 
+    def _count_compiling(self) -> None:
+        """As training, in a period of which each step compiled, so that no other time is known."""
+        seconds = self.run.marks["compile_s"] - self.compiled_at_begin
+        where = self._where(self.number + 1)
+        self.run.note(f"{where}: each step compiled; {seconds:.2f} s of compiling count as training")
+        self.epoch_seconds += seconds
+        self.compiled_before -= seconds
+        self.run.marks["compile_s"] = self.compiled_at_begin
+        self.untimed = 0
+
     def pause(self) -> None:
         """Training of this epoch is over; what follows (validation) is not its time."""
         self.epoch_seconds = time.perf_counter() - self.epoch_started
@@ -179,9 +189,8 @@ class Watch:
         validated. Returns whether training ends here. Raises RunError for a NaN.
         """
         self._journal_waiting(final=True)
-        if self.seen == self.untimed:  # each step compiled, so that no other time is known
-            self.epoch_seconds += self.run.marks["compile_s"] - self.compiled_at_begin
-            self.untimed = 0
+        if self.seen == self.untimed:
+            self._count_compiling()
         loss, score = validation or (None, None)
         if loss is not None and not math.isfinite(loss):
             raise diverged(f"the validation loss became {loss}", self.step, self.number + 1, self.precision)
