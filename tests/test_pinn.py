@@ -732,7 +732,7 @@ def test_a_term_that_is_zero_all_along_is_drawn_as_nothing(tmp_path: Path) -> No
     from pipeline.pinn.figures import loss_history
 
     history = [
-        solution.Moment(step, 0.0, 1.0, {"inside": 1.0, "boundary": 0.0}, solution.Fitted([])) for step in range(30)
+        solution.Moment(step, 0.0, 1.0, {"inside": 1.0, "boundary": 0.0}, solution.Fitted(())) for step in range(30)
     ]
     loss_history(tmp_path / "figure.png", history, [0.1] * 30, "a condition that is met")
     assert (tmp_path / "figure.png").stat().st_size > 0
