@@ -135,7 +135,7 @@ def test_a_step_that_compiles_is_in_no_rate(tmp_path: Path, words: str, timed: i
     """Its examples counted and its time did not: 32,900 images/s of two steps, one of which was timed."""
     receipt = read_json(done(tmp_path, "dataset=digits", "training.batch_size=400", *words.split()) / "receipt.json")
     assert receipt["training_rate"]["median"] * receipt["training_s"] == pytest.approx(timed)
-    assert receipt["wall_time_s"] > receipt["training_s"] + receipt.get("compile_s", 0.0)  # which is no part of it
+    assert receipt["wall_time_s"] > receipt["training_s"] + receipt.get("compile_s", 0.0)  # compiling is not training
 
 
 @pytest.mark.wide
