@@ -27,7 +27,7 @@ def in_full(variable: Any, *numbers: Any) -> list[Any]:
 
 
 def times(factor: float, x: Any) -> Any:
-    """The product in the dtype of x; so is the factor in Keras, but not here."""
+    """factor * x in the dtype of x, to which Keras would round the factor first."""
     (full,) = in_full(x, x)
     return ops.cast(factor * full, x.dtype)
 

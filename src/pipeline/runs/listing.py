@@ -84,9 +84,10 @@ class Listed:
 
 def listed(root: Path) -> list[Listed]:
     """The runs below `root`, newest first; those whose process is gone without a word are marked KILLED first."""
-    folders = run_folders(root)
-    reap_these(folders)
-    statuses = {folder: status_now(folder) for folder in folders}
+    statuses = {folder: read_status(folder) for folder in run_folders(root)}
+    running = [folder for folder, status in statuses.items() if status and status.state == "RUNNING"]
+    reap_these(running)
+    statuses |= {folder: status_now(folder) for folder in running}
     found = [Listed(folder, status, *_measured(folder)) for folder, status in statuses.items() if status]
     return sorted(found, key=lambda run: run.status.started, reverse=True)
 

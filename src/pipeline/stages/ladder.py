@@ -215,7 +215,7 @@ def measured(entries: Sequence[Entry]) -> list[Rung]:
 
 def at_rate(training_s: float, rate: Metric, run: Path) -> float | None:
     """Seconds that a training would take with every epoch, of equal length, at `rate`; None of one epoch, which has
-    no other to be held against."""
+    no other to be held against. Too few where steps compiled: their examples are in no rate."""
     rates = [found for record in read_metrics(run) if (found := record.metrics.get(f"epoch/{rate.name}"))]
     return training_s * len(rates) / rate.value / sum(1 / each for each in rates) if len(rates) > 1 else None
 

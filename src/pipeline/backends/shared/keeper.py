@@ -22,20 +22,8 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
     from pipeline.runs.run import Run
 
-ADDED = ("untimed", "compiled_at_begin")  # a checkpoint of before does not have them
-SUMS = (
-    "step",
-    "batches",
-    "number",
-    "loss_sum",
-    "score_sum",
-    "seen",
-    "untimed",
-    "compiled_at_begin",
-    "first_step",
-    "ended_by",
-    "out_of_time",
-)
+SUMS = ("step", "batches", "number", "loss_sum", "score_sum", "seen", "first_step", "ended_by", "out_of_time")
+COMPILING = ("untimed", "compiled_at_begin")  # checkpoints of older versions do not have these
 
 
 class Keeper:
@@ -78,7 +66,7 @@ class Keeper:
         watch, scale, seen = self.watch, self.watch.loss_scale, self.observation()
         now = time.perf_counter()
         return {
-            **{name: getattr(watch, name) for name in SUMS},
+            **{name: getattr(watch, name) for name in (*SUMS, *COMPILING)},
             "in_period": watch.in_period,
             "epoch_seconds": now - watch.epoch_started,
             "time_left": None if watch.ends_at is None else watch.ends_at - now,
@@ -94,7 +82,9 @@ class Keeper:
         """Set the watch back to where it stood at the checkpoint."""
         watch, kept = self.watch, checkpoint.progress
         for name in SUMS:
-            setattr(watch, name, kept.get(name, 0) if name in ADDED else kept[name])
+            setattr(watch, name, kept[name])
+        for name in COMPILING:
+            setattr(watch, name, kept.get(name, 0))
         watch.in_period = watch.resumes_in_period = kept["in_period"]
         watch.epoch_seconds_before = kept["epoch_seconds"]
         watch.asked = watch.number if watch.in_period else watch.number + 1

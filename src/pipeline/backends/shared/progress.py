@@ -86,10 +86,8 @@ class Watch:
         """Seconds of this epoch that were not training (a compilation, a profiler at work)."""
         self.epoch_started += seconds
 
-    def compiled(self, seconds: float, examples: int = 0) -> None:
-        """All compiling so far: not counted as training, measured by itself. So are the steps that it had in it, of so
-        many examples, which count in no rate.
-        """
+    def compiled(self, seconds: float, examples: int) -> None:
+        """All compiling so far, and the examples of the steps within it: neither counts in a rate."""
         self.untimed += examples - self.untimed_in_all
         self.untimed_in_all = examples
         seconds += self.compiled_before

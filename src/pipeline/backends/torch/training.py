@@ -252,7 +252,8 @@ class Training(pl.LightningModule):
 
     def _compile(self) -> None:
         self.compiled = CompiledStep(self.step, self.experiment.training.batch_size)
-        self.watch.compiled(self.compiled.seconds)  # of a run that goes on before the period begins: not part of it
+        # Of a run that goes on before the period begins: not part of it.
+        self.watch.compiled(self.compiled.seconds, self.compiled.untimed)
         self.watch.run.say(f"backend.compile: {self.compiled.how}")
 
     def on_train_epoch_end(self) -> None:
