@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pipeline.report.canvas import canvas, colour_of, log_labels, mark_of, plain, striped
+from pipeline.report.table import size
 from pipeline.stages.amp.compare import Compared
 
 SMOOTH = 20  # records of the journal that the line of a loss curve is the mean of, at the most
@@ -41,8 +42,8 @@ def memory(path: Path, rows: Sequence[Compared], title: str) -> None:
     for index, row in enumerate(rows):
         peak = row.median(lambda run: run.peak_bytes) / 2**20
         axes.barh(index, peak, color=colour_of(index), alpha=0.7)
-        weights = row.runs[0].weight_bytes / 2**20
-        axes.text(peak, index, f"  {peak:,.0f} MiB (weights {weights:,.1f})", va="center", fontsize=8)
+        weights = size(row.runs[0].weight_bytes)
+        axes.text(peak, index, f"  {peak:,.0f} MiB (weights {weights})", va="center", fontsize=8)
     axes.set_yticks(range(len(rows)), [row.precision for row in rows])
     axes.invert_yaxis()
     axes.margins(x=0.4)
