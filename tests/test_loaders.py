@@ -142,7 +142,7 @@ split = Split(np.zeros((40, 1)), np.zeros(40, int))
 data = Data(split, split, split, Classification((1,), ("one",)), "")
 experiment = Names(training=Names(batch_size=2), loader=Threads(), seed=0)
 profile = Names(loading=lambda stream: stream, steps=lambda batches: batches)
-watch = Names(profile=profile, plan=plan, batches=0, run=Names(mark=lambda name: None))
+watch = Names(profile=profile, plan=plan, step=0, batches=0, run=Names(mark=lambda name: None))
 watch.blocks, watch.keeper = lambda most: plan.period(0, most), Names(interrupts=lambda: False)
 for _ in feeder(Engine(), experiment, data, watch)():
     pass
