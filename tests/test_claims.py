@@ -44,7 +44,7 @@ from pipeline.spec import spec
 @spec
 class Held(Model):
     def torch(self, shapes):
-        while Path(os.environ["HOLD"]).exists() and any(Path("runs").glob("*/status.json")):  # the run has begun
+        while Path(os.environ["HOLD"]).exists() and any(Path(os.environ["RUNS"]).glob("*/status.json")):  # it has begun
             time.sleep(0.05)
         return Linear().torch(shapes)
 """
@@ -235,7 +235,31 @@ def held_model(folder: Path) -> tuple[list[str], dict[str, str]]:
     (folder / "held.py").write_text(HELD)
     (folder / "conf" / "model").mkdir(parents=True)
     (folder / "conf" / "model" / "held.yaml").write_text("# waits for a file to go\n_target_: held.Held\n")
-    # A file that the code named would be part of the code, and the code another one when it is gone.
-    hold = {"HOLD": str(folder / "hold")}
+    # Files that the code named would be part of the code, and the code another one when they are gone or more.
+    hold = {"HOLD": str(folder / "hold"), "RUNS": str(folder / "runs")}
     environ = {"PIPELINE_MODULES": "held", "PYTHONPATH": os.pathsep.join([str(folder), *_python_path()]), **hold}
     return [f"--config-dir={folder / 'conf'}", "model=held", *QUIET], environ
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_search_waits_for_a_point_that_another_command_runs(tmp_path: Path, ends: bool) -> None:
+    """A cluster's job outlives its search: the next one trained at the point beside it. Where it dies, it runs here."""
+    (tmp_path / "hold").touch()
+    words, environ = held_model(tmp_path)
+    alone = begin(tmp_path, *words, "optimizer=sgd", **environ)
+    wait_until(lambda: [run for run in trained(tmp_path) if (run / "receipt.json").exists()], alone)
+    optuna = ("-m", "hydra/sweeper=optuna", "hydra.sweeper.trials=2", "optimizer=sgd,adam")
+    search = begin(tmp_path, *optuna, *words, **environ)
+    assert search.stderr is not None
+    lines = iter(search.stderr.readline, "")
+    assert "waiting for another command, which runs 1 of these trials\n" in lines
+    if not ends:
+        alone.kill()
+    (tmp_path / "hold").unlink()
+    alone.communicate(timeout=250)
+    out, err = search.communicate(timeout=250)
+    assert search.returncode == 0, err
+    assert out.startswith("the best of 2 finished trials\n")
+    assert len(trained(tmp_path)) == 2 + (not ends)
+    assert ("(run before as " in err) == ends

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,7 @@ from pipeline.runs.result import Result, by_name, metrics_of, read_result
 from pipeline.runs.resume import killed_experiments
 from pipeline.spec import group_of
 from pipeline.sweep import search_report, summary
+from pipeline.sweep.claims import AGAIN_SECONDS
 from pipeline.sweep.compose import Composer
 from pipeline.sweep.entries import entries_of
 from pipeline.sweep.history import History
@@ -62,11 +65,14 @@ class Trials(Source):
         space: Space,
         history: History,
         retry: str,
+        say: Callable[[str], None],
     ) -> None:
         self.study, self.file, self.search = study, file, search
-        self.retry = retry
+        self.retry, self.say = retry, say
         self.cells, self.space = cells, space
         self.open: dict[int, Trial] = {}
+        self.theirs: dict[int, tuple[Trial, Cell]] = {}  # what another command runs now
+        self.look_again, self.waited_for = 0.0, 0
         self.failed = 0  # they count in this session, so that it ends; the next one tries other points instead
         self.history = history  # what had run before, and
         self.done: dict[str, Path] = {}  # what has run since, by the hash of its config
@@ -74,27 +80,62 @@ class Trials(Source):
         self.reused: list[Outcome] = []  # trials since the last look whose cell had run before, or cannot run
 
     def next(self) -> Cell | None:
-        while finished(self.study) + self.failed + len(self.open) < self.search.trials and self.left != 0:
-            trial = self.study.ask(self.space)
-            try:
-                cell, run = self._cell(trial)
-            except UserError as error:  # a point at which nothing can run: what runs meanwhile is not lost for it
-                self._failed(trial)
-                swept, sought = varied_by(as_overrides(trial.params)), self.search.metrics[0]
-                cell = Cell(trial.number, swept, {}, [], None, None, sought=sought)
-                self.reused.append(Outcome(cell, "FAILED", str(error), 0.0, None))
-                continue
-            if run is None:
-                self.open[trial.number] = trial
+        for trial, known in self._to_look_at():
+            cell = self._placed(trial, known)
+            if cell is not None:
                 return cell
-            assert cell.experiment is not None
-            self._tell(trial, run, cell.experiment)  # the very same has run before
-            self.reused.append(Outcome(cell, "FINISHED", f"run before as {run.name}", 0.0, run))
+        while self._begun() < self.search.trials and self.left != 0:
+            cell = self._placed(self.study.ask(self.space))
+            if cell is not None:
+                return cell
+        if len(self.theirs) > self.waited_for:
+            self.waited_for = len(self.theirs)
+            self.say(f"waiting for another command, which runs {self.waited_for} of these trials")
         return None
 
+    @property
+    def waits(self) -> bool:
+        return bool(self.theirs)
+
+    def _begun(self) -> int:
+        """The trials that have ended, run, or are waited for."""
+        return finished(self.study) + self.failed + len(self.open) + len(self.theirs)
+
+    def _to_look_at(self) -> Iterator[tuple[Trial, Cell]]:
+        """At most once in a while: the trials that another command ran when they were last looked at."""
+        if not self.theirs or time.monotonic() < self.look_again:
+            return
+        self.look_again = time.monotonic() + AGAIN_SECONDS
+        self.history.refresh()
+        for number in list(self.theirs):
+            yield self.theirs.pop(number)
+
+    def _placed(self, trial: Trial, known: Cell | None = None) -> Cell | None:
+        """The trial's cell if it is to run here; where it is not, the trial has its values, has failed, or waits."""
+        try:
+            cell = known or self._cell(trial)
+            assert cell.experiment is not None
+            decision = decide_one(cell, self.retry, self.history)
+            run = self.done.get(cell.experiment.config_sha256()) or decision.run
+            if run is not None:
+                self._tell(trial, run, cell.experiment)  # the very same has run before
+                self.reused.append(Outcome(cell, "FINISHED", f"run before as {run.name}", 0.0, run))
+                return None
+        except UserError as error:  # a point at which nothing can run: what runs meanwhile is not lost for it
+            self._failed(trial)
+            swept, sought = varied_by(as_overrides(trial.params)), self.search.metrics[0]
+            cell = Cell(trial.number, swept, {}, [], None, None, sought=sought)
+            self.reused.append(Outcome(cell, "FAILED", str(error), 0.0, None))
+            return None
+        if decision.verdict == "elsewhere":
+            self.theirs[trial.number] = trial, cell
+            return None
+        self.open[trial.number] = trial
+        return cell
+
     def ask_again(self, killed: set[str]) -> None:
-        """Put the trials before all others that have failed and whose runs can go on, or have finished since: their
-        session was killed. `killed`: the hashes of the configs of runs that can go on.
+        """Put the trials before all others that have failed and whose runs go on, can go on, or have finished since:
+        their session was killed. `killed`: the hashes of the configs of runs that can go on.
         """
         from optuna.trial import TrialState
 
@@ -107,14 +148,19 @@ class Trials(Source):
                 cell, _ = self.cells.at(trial.params, trial.number)
                 if cell.experiment is None:
                     continue
-                if cell.experiment.config_sha256() in killed or self._has_values(cell):
+                if cell.experiment.config_sha256() in killed or self._is_known(cell):
                     self.study.enqueue_trial(trial.params)
                     known.append(trial.params)
 
-    def _has_values(self, cell: Cell) -> bool:
-        """Whether the very same has finished, with a number for each metric. Raises UserError where one is missing."""
-        run = decide_one(cell, self.retry, self.history).run
-        return run is not None and not any(map(math.isnan, self._values(run)))
+    def _is_known(self, cell: Cell) -> bool:
+        """Whether the very same runs on, or has finished, with a number for each metric.
+
+        Raises UserError where a metric is missing.
+        """
+        decision = decide_one(cell, self.retry, self.history)
+        if decision.run is None:
+            return decision.verdict == "elsewhere"
+        return not any(map(math.isnan, self._values(decision.run)))
 
     @property
     def left(self) -> int | None:
@@ -145,19 +191,17 @@ class Trials(Source):
         self.study.tell(trial, state=TrialState.FAIL)
         self.failed += 1
 
-    def _cell(self, trial: Trial) -> tuple[Cell, Path | None]:
-        """The trial as a cell, and the finished run that it would repeat, if there is one."""
+    def _cell(self, trial: Trial) -> Cell:
+        """The trial as a cell. Raises UserError where it cannot run."""
         cell, impossible = self.cells.at(trial.params, trial.number)
         cell = replace(cell, sought=self.search.metrics[0])
         if impossible or cell.experiment is None:
             raise UserError(f"{impossible} ({cell.label}); take it out of the space")
-        key = cell.experiment.config_sha256()
-        trial_settings: dict[str, Any] = {"file": str(self.file), "study": self.study.study_name, "id": trial._trial_id}
-        if self.search.pruner != "none":
-            trial_settings |= {"metric": self.search.metrics[0], "epochs": epochs_of(cell.experiment, self.search)}
-            cell = replace(cell, trial=trial_settings)
-        known = self.done.get(key)
-        return cell, known or decide_one(cell, self.retry, self.history).run
+        if self.search.pruner == "none":
+            return cell
+        settings: dict[str, Any] = {"file": str(self.file), "study": self.study.study_name, "id": trial._trial_id}
+        settings |= {"metric": self.search.metrics[0], "epochs": epochs_of(cell.experiment, self.search)}
+        return replace(cell, trial=settings)
 
     def _tell(self, trial: Trial, run: Path, experiment: Experiment) -> None:
         self.study.tell(trial, self._values(run))
@@ -211,7 +255,7 @@ def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: 
         study = open_study(study_file(folder, name), name, search, epochs, space)
         retry = "all" if first.sweep.retry == "all" else "failed"
         file = study_file(folder, name)
-        trials = Trials(study, file, search, cells, space, history, retry)
+        trials = Trials(study, file, search, cells, space, history, retry, partial(say, console))
         trials.ask_again(killed_experiments(folder))
         return _go_on(trials, first, texts, executor, console)
 
