@@ -404,6 +404,36 @@ def test_what_is_explained_of_a_captured_training_is_its_replays(monkeypatch: py
 
 
 @pytest.mark.usefixtures("no_streams")
+def test_a_step_that_is_compiled_again_while_it_is_captured_is_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What had changed was kept in the graph, while a note said that there was none."""
+    from pipeline.backends.torch.compiled import WARM_UP
+
+    x, orders = torch.zeros(3, requires_grad=True), list[str]()
+    made = warming_up(torch.optim.SGD([x]), x)
+
+    @contextmanager
+    def capturing(*_: Any, **__: Any) -> Iterator[None]:
+        orders.append("capture")
+        made._uncaptured()  # as where torch compiles anew
+        yield
+
+    graph = SimpleNamespace(replay=lambda: orders.append("replay"))
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: graph)
+    monkeypatch.setattr(torch.cuda, "graph", capturing)
+    counted = made.step
+
+    def step(*given: Any) -> Any:
+        orders.append("step")
+        return counted(*given)
+
+    vars(step).update(vars(counted))
+    made.step = step
+    for _ in range(WARM_UP + 1):
+        made(x.detach(), x.detach())
+    assert orders == ["step"] * WARM_UP + ["capture", "step", "step"]
+
+
+@pytest.mark.usefixtures("no_streams")
 def test_a_step_that_cannot_be_captured_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
     from pipeline.errors import RunError
 

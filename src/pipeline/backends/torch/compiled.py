@@ -187,7 +187,7 @@ class CompiledStep:
         return found
 
     def _capture(self, x: torch.Tensor, y: torch.Tensor) -> Losses:
-        """Record the step, which does not run by that, and run it."""
+        """Record the step, which does not run by that, and run it: by the record, if the step is the same each time."""
         self.x, self.y = x.clone(), y.clone()
         self.step.optimizer.zero_grad()  # the graph's own gradients lie in its own memory
         graph = torch.cuda.CUDAGraph()
@@ -200,6 +200,8 @@ class CompiledStep:
                 raise
             why = f"this step cannot be captured as a CUDA graph: {cut(str(error).splitlines()[0])}"
             raise RunError(f"backend.compile=true: {why}; use backend.compile=false") from error
+        if not self.captures:  # torch has compiled it anew meanwhile
+            return self.step(x, y)
         self.graph, self.norm = graph, self.step.gathering.norm
         return self._replay(x, y)
 
