@@ -47,21 +47,9 @@ def figure(
     accuracy.axhline(guess, color=GREY, ls="--", label="a guess")
     accuracy.set_ylim(0, 1.03)
     memory.set_ylim(0, 1.05 * memory.get_ylim()[1])
-    for axes, found, across, up in (
-        (accuracy, recalled, "distance, positions", "test accuracy"),
-        (time, times, "length, tokens", "a sequence in training, ms"),
-        (memory, peaks, "length, tokens", f"peak memory of the {whose}, MiB"),
-    ):
-        if not any(found.values()):  # a logarithmic scale has no place for nothing
-            axes.text(0.5, 0.5, "no result", transform=axes.transAxes, ha="center")
-            axes.set_xticks([])
-            axes.set_yticks([])
-        else:
-            axes.set_xscale("log", base=2)
-            axes.xaxis.set_major_formatter(ScalarFormatter())
-        axes.set_xlabel(across)
-        axes.set_ylabel(up)
-        plain(axes)
+    _label(accuracy, recalled, "distance, positions", "test accuracy")
+    _label(time, times, "length, tokens", "a sequence in training, ms")
+    _label(memory, peaks, "length, tokens", f"peak memory of the {whose}, MiB")
     if any(times.values()):
         time.set_yscale("log")
         log_labels(time.yaxis)
@@ -69,6 +57,20 @@ def figure(
     drawn.legend(*handles, frameon=False, fontsize=8, handlelength=4, loc="outside right center")
     drawn.suptitle(title, fontsize=10)
     drawn.savefig(path)
+
+
+def _label(axes: Axes, found: Mapping[str, Mapping[int, Any]], across: str, up: str) -> None:
+    """The axes of a panel, whose horizontal one has a logarithmic scale."""
+    if not any(found.values()):  # a logarithmic scale has no place for nothing
+        axes.text(0.5, 0.5, "no result", transform=axes.transAxes, ha="center")
+        axes.set_xticks([])
+        axes.set_yticks([])
+    else:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    plain(axes)
 
 
 def spread(values: Sequence[float]) -> Spread:
