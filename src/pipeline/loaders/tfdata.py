@@ -101,6 +101,7 @@ class TfBatches:
         data, train = self.data, self.data.train
         stored, targets = stored_example(train.x), tf.constant(data.targets(train.y, self.dtype))
 
+        @tf.autograph.experimental.do_not_convert  # keras/autograph.py says why
         def example(index: Any) -> tuple[Any, ...]:
             if data.augment is not None:
                 return stored(index), targets[index], index
@@ -128,6 +129,7 @@ class TfBatches:
         def copied(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
             return augment(x.copy(), rows, epoch)  # x is the cache's memory, and an augmentation may write into x
 
+        @tf.autograph.experimental.do_not_convert
         def augmented(x: Any, y: Any, rows: Any) -> tuple[Any, Any]:
             changed = tf.numpy_function(copied, (x, rows), x.dtype)
             changed.set_shape(x.shape)

@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras.src.layers.convolutional.base_conv import BaseConv
 from tensorflow.python.eager import context as eager
 
-from pipeline.backends.keras import tensorflow_graph
+from pipeline.backends.keras import autograph, tensorflow_graph
 from pipeline.backends.keras.hlo import products
 from pipeline.backends.keras.net import attention
 from pipeline.backends.keras.tf32 import by_program
@@ -68,8 +68,12 @@ class Engine:
         self.average = [tf.Variable(widened(v.value)) for v in self.trained] if experiment.training.ema else []
         self.batch_size = experiment.training.batch_size
         self.xla = _worth_compiling(model) if experiment.backend.xla is None else experiment.backend.xla
-        self._block = tf.function(self._run_block, jit_compile=self.xla)
-        self._batch = tf.function(self._step, jit_compile=self.xla, reduce_retracing=True)
+        how: Any = {
+            "jit_compile": self.xla,
+            "autograph": autograph.is_needed(task, experiment.loss, experiment.optimizer),
+        }
+        self._block = tf.function(self._run_block, **how)
+        self._batch = tf.function(self._step, reduce_retracing=True, **how)
         self._ran: tuple[Any, tuple[Any, ...], str] | None = None  # the first function, its arguments, and where
         self.compiled: set[tuple[int, ...]] = set()  # shapes of the blocks that have a program
         self.batches: set[tuple[int, ...]] = set()  # and of the single batches
@@ -312,7 +316,7 @@ def inference(model: Any) -> Callable[[np.ndarray], np.ndarray]:
     """A compiled function from a batch to outputs."""
     floatx = keras.config.floatx()
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(reduce_retracing=True, autograph=False)
     def forward(x: Any) -> Any:
         return tf.cast(model(x, training=False), floatx)
 

@@ -8,12 +8,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from pipeline.backends.keras import autograph
+
 
 class Compiled:
     """`function(tokens, where, cache if any)` to logits in floatx and the cache."""
 
     def __init__(self, model: Any, function: Callable[..., tuple[Any, Any]]) -> None:
-        @tf.function
+        @tf.function(autograph=autograph.is_needed(function))
         def run(tokens: Any, where: Any, *cache: Any) -> tuple[Any, Any]:
             logits, kept = function(tokens, where, *cache)
             return tf.cast(logits, keras.config.floatx()), kept

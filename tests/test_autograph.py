@@ -1,0 +1,67 @@
+"""TensorFlow parses no function of ours before the first step; what the user writes may branch over tensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command import DIGITS, pipeline, runs, write_files
+
+from pipeline.runs.result import metrics_of
+
+PARSED = "__autograph_generated_file"
+LOSS = """
+import numpy as np
+from pipeline.contracts import Loss
+from pipeline.spec import spec
+
+@spec
+class Branching(Loss):
+    def keras(self):
+        import keras, tensorflow as tf
+
+        def loss(outputs, y):
+            found = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True))
+            if found > 1.0:
+                found = 1.0 + tf.math.log(found)
+            return found
+
+        return loss
+
+    def numpy(self, outputs, y):
+        from scipy.special import log_softmax
+
+        found = -log_softmax(outputs.astype(float), 1)[np.arange(len(y)), y].mean()
+        return float(1 + np.log(found) if found > 1 else found)
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        DIGITS,
+        pytest.param((*DIGITS, "loader=tfdata", "augmentation=images"), marks=pytest.mark.wide),
+        pytest.param(
+            (*DIGITS, "training.accumulate=2", "training.clip_norm=1", "precision=mixed_fp16"), marks=pytest.mark.wide
+        ),
+        pytest.param((*DIGITS, "model=vit", "optimizer=muon", "training.ema=0.9"), marks=pytest.mark.wide),
+    ],
+)
+def test_nothing_of_ours_is_parsed(words: tuple[str, ...], tmp_path: Path) -> None:
+    """It was, by AutoGraph: 16 functions in each process, and a second or two before the first step."""
+    (tmp_path / "temporary").mkdir()
+    result = pipeline(tmp_path, "backend=tensorflow", *words, TMPDIR=str(tmp_path / "temporary"))
+    assert result.returncode == 0, result.stderr
+    assert not [path.name for path in (tmp_path / "temporary").rglob(f"{PARSED}*")]
+
+
+@pytest.mark.wide
+def test_a_loss_of_the_users_branches_over_tensors(tmp_path: Path) -> None:
+    write_files(
+        tmp_path, {"branching.py": LOSS, "conf/loss/branching.yaml": "# branches\n_target_: branching.Branching\n"}
+    )
+    words = (f"--config-dir={tmp_path / 'conf'}", "loss=branching", "backend=tensorflow", *DIGITS)
+    result = pipeline(tmp_path, *words, PIPELINE_MODULES="branching", PYTHONPATH=str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    (run,) = runs(tmp_path)
+    assert 0 < metrics_of(run)["test/loss"].value < 2
