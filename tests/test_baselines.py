@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.baselines import compression, kneser_ney
-from pipeline.datasets.fetch import cache_root
 from pipeline.datasets.moby_dick import MobyDick
+from pipeline.machine.cache_folder import cache_root
 
 TEXT = b"how much wood would a woodchuck chuck if a woodchuck could chuck wood? as much wood as it would. " * 3
 

@@ -26,12 +26,13 @@ import pytest
 
 from pipeline.datasets import fashion_mnist, mnist
 from pipeline.datasets.fashion_mnist import FashionMnist
-from pipeline.datasets.fetch import INCOMING, cache_root, ensure, read_cached, read_folder
+from pipeline.datasets.fetch import INCOMING, ensure, read_cached, read_folder
 from pipeline.datasets.king_james import KingJames
 from pipeline.datasets.mnist import Mnist
 from pipeline.datasets.moby_dick import MobyDick
 from pipeline.datasets.sources import DebianPackage, File, Mirror, NpmPackage
 from pipeline.errors import UserError
+from pipeline.machine.cache_folder import cache_root
 
 # Random bytes, so that gzip does not shrink them and a transfer has a middle to break in.
 CONTENT = np.random.default_rng(0).bytes(300_000)

@@ -21,9 +21,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from bench.gpu.offline import requirements
-from pipeline.datasets.fetch import cache_root
 from pipeline.datasets.mnist import Mnist
 from pipeline.datasets.moby_dick import MobyDick
+from pipeline.machine.cache_folder import cache_root
 
 BROUGHT = ("torch", "triton")  # the machine's torch, and the Triton that came with it; what else did, `--there` says
 LARGE = ("tensorflow",)  # hundreds of megabytes, and its wheel is of no use on a GPU without CUDA 12's packages

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.datasets import Split
-from pipeline.datasets.fetch import cache_root
 from pipeline.datasets.moby_dick import MobyDick
+from pipeline.machine.cache_folder import cache_root
 from pipeline.tasks.language_modelling import LanguageModelling
 
 CONTEXT = 64

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.datasets.fashion_mnist import FashionMnist
-from pipeline.datasets.fetch import cache_root
 from pipeline.datasets.mnist import Mnist
+from pipeline.machine.cache_folder import cache_root
 
 
 def load(name: str, validation: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

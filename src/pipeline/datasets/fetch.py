@@ -19,27 +19,10 @@ import numpy as np
 from pipeline.datasets.idx import unzipped
 from pipeline.datasets.sources import File, Source, SourceError, find, say
 from pipeline.errors import UserError
-from pipeline.machine.regular_file import as_named, open_regular
+from pipeline.machine.cache_folder import CACHE_VARIABLE
+from pipeline.machine.regular_file import open_regular
 
-CACHE_VARIABLE = "PIPELINE_CACHE"
 INCOMING = "incoming"  # below the cache: what is on its way, compressed and not yet verified
-
-
-def cache_root(configured: str | None) -> Path:
-    """The cache folder: as configured (`dataset.cache`), else the environment's, else the user's cache folder."""
-    named = configured or os.environ.get(CACHE_VARIABLE)
-    if named:
-        return as_named(named).absolute()
-    import pooch
-
-    return Path(pooch.os_cache("pipeline"))
-
-
-def cannot_write_cache(folder: Path, error: OSError) -> UserError:
-    """The message for a folder of the cache that the system refused."""
-    return UserError(
-        f"cache folder {folder}: cannot write: {error.strerror or error}; name another with {CACHE_VARIABLE}"
-    )
 
 
 def ensure(files: Sequence[File], sources: Sequence[Source], cache: Path, offline: str | None = None) -> None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from pipeline.augmentations.feed import augment_of
 from pipeline.datasets import Data
 from pipeline.datasets.check import check_data
-from pipeline.datasets.fetch import cache_root
 from pipeline.datasets.normalisation import Normalisation
 from pipeline.datasets.split import held_out
 from pipeline.errors import Readable, UserError, cut, raised, shown
+from pipeline.machine.cache_folder import cache_root
 from pipeline.runs.judged_on import examples_of
 from pipeline.runs.saved import card_sha256, check_hashes, saved_card
 from pipeline.runs.weights import digest

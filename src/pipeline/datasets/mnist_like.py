@@ -41,7 +41,7 @@ class MnistLike(Dataset):
     train_size: int | None = None
     """Use only so many of the training images that are left: for quick runs. None is all."""
     cache: str | None = None
-    """Folder that fetched files are kept in. None is the user's cache (see `fetch.cache_root`)."""
+    """Folder that fetched files are kept in. None is the user's cache (see `machine.cache_folder`)."""
     folder: str | None = None
     """Folder of yours with the four files, .gz or raw: read from there, nothing is fetched."""
 

@@ -20,7 +20,7 @@ class PublishedText(Corpus):
     locations: ClassVar[tuple[str, ...]] = ("cache", "folder")
 
     cache: str | None = None
-    """Folder that fetched files are kept in. None is the user's cache (see `fetch.cache_root`)."""
+    """Folder that fetched files are kept in. None is the user's cache (see `machine.cache_folder`)."""
     folder: str | None = None
     """Folder of yours with the file: read from there, nothing is fetched."""
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pipeline.datasets.fetch import cache_root, cannot_write_cache
+from pipeline.machine.cache_folder import cache_root, cannot_write_cache
 from pipeline.runs.json_files import write_json
 
 

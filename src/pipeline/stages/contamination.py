@@ -15,11 +15,11 @@ from pipeline.datasets import Data
 from pipeline.datasets.corpus import Corpus
 from pipeline.datasets.documents import sha256
 from pipeline.datasets.duplicates import hashes, overlap
-from pipeline.datasets.fetch import cache_root
 from pipeline.datasets.loading import loaded
 from pipeline.datasets.text_overlap import common
 from pipeline.errors import Readable, UserError
 from pipeline.experiment import load
+from pipeline.machine.cache_folder import cache_root
 from pipeline.models import PADDING
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config

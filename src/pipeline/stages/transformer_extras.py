@@ -14,8 +14,8 @@ import numpy as np
 from pipeline.baselines import compression, kneser_ney
 from pipeline.datasets.corpus import Corpus, Divided
 from pipeline.datasets.documents import sha256
-from pipeline.datasets.fetch import cache_root
 from pipeline.errors import UserError
+from pipeline.machine.cache_folder import cache_root
 from pipeline.machine.capability import Resolved
 from pipeline.machine.others import said_of
 from pipeline.models.gpt import Gpt

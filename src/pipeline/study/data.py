@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from pipeline import experiment as experiments
-from pipeline.datasets.fetch import cache_root
 from pipeline.errors import UserError
+from pipeline.machine.cache_folder import cache_root
 from pipeline.runs.json_files import cannot_write, write_json
 from pipeline.study import composed, documents
 

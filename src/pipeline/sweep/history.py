@@ -191,7 +191,7 @@ def _written(folder: Path) -> tuple[int, int]:
 
 def _read_sha256(experiment: Experiment) -> str | None:
     """Hash of the dataset as it is now; None where it cannot be read."""
-    from pipeline.datasets.fetch import cache_root
+    from pipeline.machine.cache_folder import cache_root
 
     dataset = experiment.data_source
     try:  # read alone, as study/data.py does: neither normalised nor augmented

@@ -19,10 +19,10 @@ from pathlib import Path
 
 from pipeline.cli.streams import say
 from pipeline.cli.terminal import messages
-from pipeline.datasets.fetch import cache_root, cannot_write_cache
 from pipeline.errors import UserError
 from pipeline.kernels.kept import digest
 from pipeline.machine import host
+from pipeline.machine.cache_folder import cache_root, cannot_write_cache
 
 COMPILERS = ("g++", "clang++", "c++")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-Wall", "-shared", "-fPIC", "-pthread")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from pipeline.datasets.fetch import cache_root
+from pipeline.machine.cache_folder import cache_root
 
 VARIABLE = "TRITON_CACHE_DIR"
 

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pipeline
-from pipeline.datasets.fetch import cache_root, cannot_write_cache
 from pipeline.errors import UserError
 from pipeline.kernels.cpu.compiled import compiler, version_of
 from pipeline.kernels.kept import digest
 from pipeline.machine import free_memory, host
+from pipeline.machine.cache_folder import cache_root, cannot_write_cache
 from pipeline.machine.ceilings import Ceiling, Ceilings
 from pipeline.machine.device import driver_version, gpu_limits, gpus
 from pipeline.machine.environment import environment

@@ -9,9 +9,9 @@ from pydantic import Field, PositiveInt
 
 from pipeline.backends.shared.load_settings import Asked
 from pipeline.datasets import Data
-from pipeline.datasets.fetch import cache_root
 from pipeline.datasets.loading import load_ahead, load_data
 from pipeline.errors import UserError
+from pipeline.machine.cache_folder import cache_root
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import gpus
 from pipeline.report.table import in_markdown
