@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.runs.code import files as code_files
 from pipeline.runs.code import sources as code_sources
+from pipeline.runs.code.kept import kept
 from pipeline.runs.start import CARD
 
 if TYPE_CHECKING:
@@ -304,7 +305,9 @@ def _counts(name: str, builder: str) -> bool:
 
 def _digests(found: Mapping[str, Path]) -> dict[str, str]:
     here = Path.cwd()
-    return {name: code_sources.digest(name, path, here) for name, path in found.items()}
+    digests = {name: code_sources.digest(name, path, here) for name, path in found.items()}
+    kept().write()
+    return digests
 
 
 def _tops(name: str, path: Path) -> set[str]:

@@ -16,8 +16,13 @@ IMPORTERS = ("import_module", "__import__")
 @cache
 def tree(path: Path) -> ast.Module | None:
     """The syntax tree of a file; None for what this Python cannot parse, so cannot run either."""
+    return parsed(path.read_bytes(), path)
+
+
+def parsed(content: bytes, path: Path) -> ast.Module | None:
+    """The syntax tree of what a file held; None for what this Python cannot parse."""
     try:
-        return ast.parse(path.read_bytes(), str(path))
+        return ast.parse(content, str(path))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
