@@ -65,3 +65,33 @@ def test_a_loss_of_the_users_branches_over_tensors(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     (run,) = runs(tmp_path)
     assert 0 < metrics_of(run)["test/loss"].value < 2
+
+
+MODEL = """
+from pipeline.contracts import Model
+from pipeline.spec import spec
+
+@spec
+class Mapped(Model):
+    def keras(self, shapes):
+        import keras, tensorflow as tf
+
+        def half(row):
+            if tf.reduce_sum(row) > 3:
+                return row / 2
+            return row
+
+        return keras.Sequential([
+            keras.Input(shapes.x), keras.layers.Flatten(),
+            keras.layers.Lambda(lambda x: tf.map_fn(half, x)), keras.layers.Dense(shapes.outputs[0]),
+        ])
+"""
+
+
+@pytest.mark.wide
+def test_what_a_layer_of_the_users_maps_branches_over_tensors(tmp_path: Path) -> None:
+    """Keras leaves out a layer's call, and not what tf.map_fn is given in it; XLA has no such loop."""
+    write_files(tmp_path, {"mapped.py": MODEL, "conf/model/mapped.yaml": "# maps\n_target_: mapped.Mapped\n"})
+    words = (f"--config-dir={tmp_path / 'conf'}", "model=mapped", "backend=tensorflow", "backend.xla=false", *DIGITS)
+    result = pipeline(tmp_path, *words, PIPELINE_MODULES="mapped", PYTHONPATH=str(tmp_path))
+    assert result.returncode == 0, result.stderr

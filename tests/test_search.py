@@ -523,6 +523,26 @@ def test_a_writer_that_was_killed_holds_nobody_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.wide
+@pytest.mark.parametrize("gone", ["the trial", "the study"])
+def test_a_job_that_outlives_its_search_is_not_ended_by_a_closed_trial(tmp_path: Path, gone: str) -> None:
+    """The next search closes what a killed one left open; the report of the next epoch ended the job as failed."""
+    import optuna
+
+    file = search_study.study_file(tmp_path, "s")
+    search_study.begin_study(tmp_path, "s", ("maximize",), {"pruner": {"pruner": "median", "epochs": 9}})
+    study = search_study.study_in(tmp_path, "s")
+    assert study is not None
+    trial = study.ask()
+    message = {"file": str(file), "study": "s", "id": trial._trial_id, "metric": "a", "epochs": 9}
+    pruner = search_study.Pruner(message)
+    pruner(1, {"a": 0.5})
+    if gone == "the study":
+        optuna.delete_study(study_name="s", storage=study._storage)
+    else:
+        study.tell(trial, state=optuna.trial.TrialState.FAIL)
+    pruner(2, {"a": 0.6})
+
+
 def test_mistakes_of_a_metric(tmp_path: Path) -> None:
     one = (*OPTUNA, "optimizer=adam,sgd")
     for metric in ("validation/loss", "test/brier"):

@@ -25,7 +25,7 @@ def of_tensorflow(subject: Subject) -> Any:
     import tensorflow as tf
 
     shape, dtype = subject.example
-    forward = tf.function(lambda x: subject.model(x, training=False), autograph=False)
+    forward = tf.function(lambda x: subject.model(x, training=False))
     return forward.get_concrete_function(tf.TensorSpec((None, *shape), dtype, name="x")).graph.as_graph_def()
 
 

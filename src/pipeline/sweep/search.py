@@ -71,6 +71,7 @@ class Trials(Source):
         self.retry, self.say = retry, say
         self.cells, self.space = cells, space
         self.open: dict[int, Trial] = {}
+        self.running: dict[int, str] = {}  # of those, the hashes of their configs
         self.theirs: dict[int, tuple[Trial, Cell]] = {}  # what another command runs now
         self.look_again, self.waited_for = 0.0, 0
         self.failed = 0  # they count in this session, so that it ends; the next one tries other points instead
@@ -85,11 +86,13 @@ class Trials(Source):
             if cell is not None:
                 return cell
         while self._begun() < self.search.trials and self.left != 0:
+            self.history.refresh()
             cell = self._placed(self.study.ask(self.space))
             if cell is not None:
                 return cell
-        if len(self.theirs) > self.waited_for:
-            self.waited_for = len(self.theirs)
+        others = sum(_hash(cell) not in self.running.values() for _, cell in self.theirs.values())
+        if others > self.waited_for:
+            self.waited_for = others
             self.say(f"waiting for another command, which runs {self.waited_for} of these trials")
         return None
 
@@ -114,24 +117,24 @@ class Trials(Source):
         """The trial's cell if it is to run here; where it is not, the trial has its values, has failed, or waits."""
         try:
             cell = known or self._cell(trial)
-            assert cell.experiment is not None
-            decision = decide_one(cell, self.retry, self.history)
-            run = self.done.get(cell.experiment.config_sha256()) or decision.run
-            if run is not None:
-                self._tell(trial, run, cell.experiment)  # the very same has run before
-                self.reused.append(Outcome(cell, "FINISHED", f"run before as {run.name}", 0.0, run))
-                return None
         except UserError as error:  # a point at which nothing can run: what runs meanwhile is not lost for it
             self._failed(trial)
             swept, sought = varied_by(as_overrides(trial.params)), self.search.metrics[0]
             cell = Cell(trial.number, swept, {}, [], None, None, sought=sought)
             self.reused.append(Outcome(cell, "FAILED", str(error), 0.0, None))
             return None
-        if decision.verdict == "elsewhere":
+        key, decision = _hash(cell), decide_one(cell, self.retry, self.history)
+        run = self.done.get(key) or decision.run
+        if run is not None:
+            assert cell.experiment is not None
+            self._tell(trial, run, cell.experiment)  # the very same has run before
+            self.reused.append(Outcome(cell, "FINISHED", f"run before as {run.name}", 0.0, run))
+        elif key in self.running.values() or decision.verdict == "elsewhere":  # this search may run it, in other words
             self.theirs[trial.number] = trial, cell
-            return None
-        self.open[trial.number] = trial
-        return cell
+        else:
+            self.open[trial.number], self.running[trial.number] = trial, key
+            return cell
+        return None
 
     def ask_again(self, killed: set[str]) -> None:
         """Put the trials before all others that have failed and whose runs go on, can go on, or have finished since:
@@ -153,9 +156,9 @@ class Trials(Source):
                     known.append(trial.params)
 
     def _is_known(self, cell: Cell) -> bool:
-        """Whether the very same runs on, or has finished, with a number for each metric.
+        """Whether a run of the very same is under way, or has finished with a number for each metric.
 
-        Raises UserError where a metric is missing.
+        Raises UserError where a finished one lacks a metric.
         """
         decision = decide_one(cell, self.retry, self.history)
         if decision.run is None:
@@ -175,6 +178,7 @@ class Trials(Source):
         from optuna.trial import TrialState
 
         trial = self.open.pop(outcome.cell.number)
+        self.running.pop(outcome.cell.number)
         self.ran.append(trial.number)
         if outcome.state == "FINISHED" and outcome.run is not None and outcome.cell.experiment is not None:
             self.done[outcome.cell.experiment.config_sha256()] = outcome.run
@@ -330,6 +334,11 @@ def _go_on(
     if search.pruner != "none" and trials.ran:
         say(console, search_report.saved_by_pruning(study, epochs_of(first, search), trials.ran))
     return 1 if any(not outcome.done for outcome in outcomes) else 0
+
+
+def _hash(cell: Cell) -> str:
+    assert cell.experiment is not None
+    return cell.experiment.config_sha256()
 
 
 def value_of(run: Path, name: str, direction: Sought) -> float:

@@ -45,9 +45,18 @@ class Pruner:
         if self.metric not in metrics:
             known = ", ".join(sorted(metrics))
             raise UserError(f"hydra.sweeper.metric={self.metric}: no epoch has it; choose from {known}")
-        self.trial.report(metrics[self.metric], epoch)
-        if epoch < self.last and self.trial.should_prune():  # at the end there is nothing left to save
+        if self._hopeless(metrics[self.metric], epoch):
             raise Pruned(f"pruned after epoch {epoch}: {self.metric} {metrics[self.metric]:.4f}")
+
+    def _hopeless(self, value: float, epoch: int) -> bool:
+        """Whether the study, which takes the value, would end the trial; at its end there is nothing left to save."""
+        from optuna.exceptions import UpdateFinishedTrialError
+
+        try:
+            self.trial.report(value, epoch)
+            return epoch < self.last and self.trial.should_prune()
+        except (UpdateFinishedTrialError, KeyError):  # the job has outlived its search, and the next one has closed it
+            return False
 
 
 def study_file(folder: Path, name: str) -> Path:

@@ -266,7 +266,7 @@ def widened(outputs: Any) -> Any:
     return outputs.astype(jnp.float32) if outputs.dtype in (jnp.float16, jnp.bfloat16) else outputs
 
 
-def inference(model: Any) -> Callable[[np.ndarray], np.ndarray]:
+def inference(model: Any, experiment: Experiment) -> Callable[[np.ndarray], np.ndarray]:
     """A compiled function from a batch to outputs. `model.predict` would import TensorFlow for its data adapters."""
 
     @jax.jit

@@ -68,9 +68,10 @@ class Engine:
         self.average = [tf.Variable(widened(v.value)) for v in self.trained] if experiment.training.ema else []
         self.batch_size = experiment.training.batch_size
         self.xla = _worth_compiling(model) if experiment.backend.xla is None else experiment.backend.xla
+        parses = autograph.is_needed(task, experiment.loss, experiment.optimizer, experiment.data_model)
         how: Any = {
             "jit_compile": self.xla,
-            "autograph": autograph.is_needed(task, experiment.loss, experiment.optimizer),
+            "autograph": parses,
         }
         self._block = tf.function(self._run_block, **how)
         self._batch = tf.function(self._step, reduce_retracing=True, **how)
@@ -312,11 +313,11 @@ def _worth_compiling(model: Any) -> bool:
     return not (on_cpu and any(isinstance(layer, BaseConv) for layer in model._flatten_layers()))
 
 
-def inference(model: Any) -> Callable[[np.ndarray], np.ndarray]:
+def inference(model: Any, experiment: Experiment) -> Callable[[np.ndarray], np.ndarray]:
     """A compiled function from a batch to outputs."""
     floatx = keras.config.floatx()
 
-    @tf.function(reduce_retracing=True, autograph=False)
+    @tf.function(reduce_retracing=True, autograph=autograph.is_needed(experiment.data_model))
     def forward(x: Any) -> Any:
         return tf.cast(model(x, training=False), floatx)
 

@@ -80,7 +80,7 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
         if run.checkpoint is not None:
             engine.put(state.read(run.checkpoint.state, engine.values()))
         feed = feeder(engine, experiment, data, watch)
-        held_out = HeldOut(experiment, data, engine_module.inference(model))
+        held_out = HeldOut(experiment, data, engine_module.inference(model, experiment))
         try:
             watch.profile.attach(_subject(model, engine, data.task.shapes, resolved.place))
             seen = None if run.checkpoint is None else observation_of(run.checkpoint)  # stopped in its last validation
@@ -119,7 +119,7 @@ def predictor(experiment: Experiment, shapes: Shapes, saved: Weights, resolved: 
     with runtime_settings(experiment, resolved):
         model = net.made(experiment.data_model, shapes)
         weights.to_keras(model, saved, "the saved run")
-        forward = engine_module.inference(model)
+        forward = engine_module.inference(model, experiment)
 
     def predict(x: np.ndarray) -> np.ndarray:
         with runtime_settings(experiment, resolved):

@@ -29,7 +29,9 @@ class Steps:
             self.model = made(experiment.data_model, shapes)
             weights.to_keras(self.model, saved, "the saved run")
             cached: Any = experiment.data_model.keras_cached(self.model)
-            self._prefill, self._step = (module.Compiled(self.model, one) for one in (cached.prefill, cached.step))
+            self._prefill, self._step = (
+                module.Compiled(self.model, one, experiment) for one in (cached.prefill, cached.step)
+            )
         self.cache: Any = None
 
     def put(self, saved: Weights) -> None:

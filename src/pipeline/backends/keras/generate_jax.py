@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import keras
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
 
 
 class Compiled:
     """`function(tokens, where, cache if any)` to logits in floatx and the cache, which takes the old one's memory."""
 
-    def __init__(self, model: Any, function: Callable[..., tuple[Any, Any]]) -> None:
+    def __init__(self, model: Any, function: Callable[..., tuple[Any, Any]], experiment: Experiment) -> None:
         self.variables = variables = [*model.trainable_variables, *model.non_trainable_variables]
         self.read()
 

@@ -201,6 +201,7 @@ class CompiledStep:
             why = f"this step cannot be captured as a CUDA graph: {cut(str(error).splitlines()[0])}"
             raise RunError(f"backend.compile=true: {why}; use backend.compile=false") from error
         if not self.captures:  # torch has compiled it anew meanwhile
+            del self.x, self.y, self.found
             return self.step(x, y)
         self.graph, self.norm = graph, self.step.gathering.norm
         return self._replay(x, y)

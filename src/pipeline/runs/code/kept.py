@@ -1,10 +1,12 @@
-"""What this package's own modules import and hash to, kept between runs: to read them takes a hundredth of parsing.
+"""What this package's own modules import and hash to, kept between runs: to read them takes a fiftieth of parsing.
 
 It is kept by the bytes of a module, by this Python and by the code that finds it out, so that nothing kept is stale.
+The file is trusted: whoever can write into the cache folder can write into ours.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import platform
@@ -16,7 +18,7 @@ from pipeline.machine.cache_folder import cache_root
 from pipeline.runs.code import syntax
 from pipeline.runs.json_files import read_json, write_json
 
-MOST = 5000  # modules in the file, those of earlier days too; with more it begins anew
+MOST = 1500  # modules in the file, those of earlier days too; with more it begins anew
 
 
 class Known(NamedTuple):
@@ -27,10 +29,10 @@ class Known(NamedTuple):
 
 
 class Kept:
-    """A file of the cache, by the hashes of modules' names and bytes."""
+    """A file of the cache, by the hashes of modules' names and bytes; None: nothing is kept."""
 
-    def __init__(self, file: Path) -> None:
-        self.file, self.found = file, read_json(file)
+    def __init__(self, file: Path | None) -> None:
+        self.file, self.found = file, read_json(file) if file else {}
         self.new: dict[str, Any] = {}
 
     def of(self, name: str, path: Path) -> Known:
@@ -39,14 +41,18 @@ class Kept:
         key = hashlib.sha256(f"{name} {path.name}\n".encode() + content).hexdigest()
         with contextlib.suppress(KeyError, TypeError, ValueError):  # not kept, or not by us
             digest, imports = self.found[key]
-            return Known(str(digest), tuple(map(str, imports)))
-        known = _known(name, path, content)
-        self.found[key] = self.new[key] = [known.digest, known.imports]
+            if isinstance(digest, str) and isinstance(imports, list):
+                return Known(digest, tuple(map(str, imports)))
+        tree = syntax.parsed(content, path)
+        if tree is None:  # for want of memory perhaps: the next process may parse it
+            return Known(hashlib.sha256(content).hexdigest(), ())
+        known = _known(name, path, tree)
+        self.found[key] = self.new[key] = [known.digest, list(known.imports)]
         return known
 
     def write(self) -> None:
         """Keep what is new beside what others have kept meanwhile; where nothing can be kept, nothing is lost."""
-        if not self.new:
+        if not self.new or self.file is None:
             return
         before = read_json(self.file)
         with contextlib.suppress(OSError):
@@ -60,12 +66,12 @@ def kept() -> Kept:
     """That of this user and Python."""
     makes = [Path(module).read_bytes() for module in (__file__, syntax.__file__)]
     decides = hashlib.sha256(b"\n".join([platform.python_version().encode(), *makes])).hexdigest()
-    return Kept(cache_root(None) / "code" / f"{decides[:16]}.json")
+    try:
+        return Kept(cache_root(None) / "code" / f"{decides[:16]}.json")
+    except RuntimeError:  # a user without a home
+        return Kept(None)
 
 
-def _known(name: str, path: Path, content: bytes) -> Known:
-    tree = syntax.parsed(content, path)
-    if tree is None:
-        return Known(hashlib.sha256(content).hexdigest(), ())
+def _known(name: str, path: Path, tree: ast.Module) -> Known:
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     return Known(hashlib.sha256(syntax.text(tree).encode()).hexdigest(), syntax.imports(tree, package, by_call=False))

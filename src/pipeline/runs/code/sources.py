@@ -23,7 +23,7 @@ from pipeline.raised import INSTALLED, is_installed
 from pipeline.runs.code import environment
 from pipeline.runs.code import files as code_files
 from pipeline.runs.code import syntax as code_syntax
-from pipeline.runs.code.kept import kept
+from pipeline.runs.code.kept import Known, kept
 
 PACKAGE = "pipeline"
 SUFFIXES = (".py", *EXTENSION_SUFFIXES)
@@ -77,7 +77,7 @@ def imports(name: str, path: Path) -> tuple[str, ...]:
     What this package imports by a call is what a spec's class variables name (`modules`), as they are chosen.
     """
     if is_ours(name):
-        return kept().of(name, path).imports
+        return _ours(name, path).imports
     tree = _tree(path)
     package = name if path.name.partition(".")[0] == "__init__" else name.rpartition(".")[0]
     return () if tree is None else code_syntax.imports(tree, package, by_call=True)
@@ -90,13 +90,19 @@ def digest(name: str, path: Path, here: Path) -> str:
     `here`: the current folder, in which the user's code may name files too. This package has no such files.
     """
     if is_ours(name):
-        return kept().of(name, path).digest
+        return _ours(name, path).digest
     total = _code(path).copy()
     for shown, file in files(name, path, here):
         total.update(f"{shown} {code_files.content(file)}\n".encode())
     for variable, default in variables(name, path).items():
         total.update(f"${variable} {os.environ.get(variable, default)}\n".encode())
     return total.hexdigest()
+
+
+@cache
+def _ours(name: str, path: Path) -> Known:
+    """What is known of a module of this package, as it was when this process first asked."""
+    return kept().of(name, path)
 
 
 @cache
