@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import pipeline, status
+from command import pipeline, runs, status
 from in_backend import experiment, on_cpu
 from test_sweep import QUIET, grids, table, trained
 from test_sweep_failures import _python_path, begin, wait_until
@@ -91,11 +91,27 @@ def test_the_claim_of_a_cell_that_has_a_result_is_given_back(tmp_path: Path) -> 
             return [Past(tmp_path / "run", done, ())]
 
     shared = Known([cell], History(tmp_path), Claims(tmp_path), print)
-    assert shared.next() is None
+    assert shared.next(always) is None
     (taken,) = shared.taken()
     assert (taken.state, taken.reason) == ("FINISHED", "run by another command as run")
     with holder(tmp_path, asked.config_sha256()) as (_, said):
         assert said == "True"
+
+
+def always(_: Cell) -> bool:
+    """Of a machine with room for whatever comes."""
+    return True
+
+
+def test_a_cell_that_could_not_start_now_is_not_claimed(tmp_path: Path) -> None:
+    """It was, so that an idle command waited for a cell that had not begun."""
+    asked = experiment("torch")
+    cell = Cell(1, {}, dict(asked.config), [], asked, on_cpu(asked))
+    shared = Shared([cell], History(tmp_path), Claims(tmp_path), print)
+    assert shared.next(lambda _: False) is None
+    with holder(tmp_path, asked.config_sha256()) as (_, said):
+        assert said == "True"
+    assert shared.next(always) is cell
 
 
 def killed(root: Path) -> tuple[Cell, Journal, Shared]:
@@ -119,7 +135,7 @@ def test_a_killed_run_that_another_command_has_gone_on_with_is_used(
     """It had ended when the grid was planned, and was trained a second time."""
     cell, journal, shared = killed(tmp_path)
     goes_on(journal.folder, state=state)
-    assert shared.next() is (None if taken else cell)
+    assert shared.next(always) is (None if taken else cell)
     assert [outcome.state for outcome in shared.taken()] == taken
 
 
@@ -128,7 +144,7 @@ def test_a_run_that_went_on_where_something_differed_is_not_used(tmp_path: Path)
     receipt = read_json(journal.folder / "receipt.json")
     write_json(journal.folder / "receipt.json", {**receipt, "resumed": [{"differences": ["numpy 1, now 2"]}]})
     goes_on(journal.folder, state="FINISHED")
-    assert shared.next() is cell
+    assert shared.next(always) is cell
 
 
 def test_a_run_that_was_killed_is_read_again_only_when_it_has_gone_on(
@@ -250,7 +266,7 @@ def test_a_search_waits_for_a_point_that_another_command_runs(tmp_path: Path, en
     alone = begin(tmp_path, *words, "optimizer=sgd", **environ)
     wait_until(lambda: [run for run in trained(tmp_path) if (run / "receipt.json").exists()], alone)
     optuna = ("-m", "hydra/sweeper=optuna", "hydra.sweeper.trials=2", "optimizer=sgd,adam")
-    search = begin(tmp_path, *optuna, *words, **environ)
+    search = begin(tmp_path, *optuna, "sweep.jobs=2", *words, **environ)
     assert search.stderr is not None
     lines = iter(search.stderr.readline, "")
     assert "waiting for another command, which runs 1 of these trials\n" in lines
@@ -263,3 +279,19 @@ def test_a_search_waits_for_a_point_that_another_command_runs(tmp_path: Path, en
     assert out.startswith("the best of 2 finished trials\n")
     assert len(trained(tmp_path)) == 2 + (not ends)
     assert ("(run before as " in err) == ends
+
+
+@pytest.mark.wide
+def test_two_searches_at_once_share_the_points(tmp_path: Path) -> None:
+    """Each began what the other had not yet said that it runs."""
+    (tmp_path / "hold").touch()
+    words, environ = held_model(tmp_path)
+    optuna = ("-m", "hydra/sweeper=optuna", "hydra.sweeper.trials=2", "optimizer=sgd,adam")
+    both = [begin(tmp_path, *optuna, f"hydra.sweeper.study={name}", *words, **environ) for name in ("one", "other")]
+    wait_until(lambda: len(runs(tmp_path)) == 4, both[0])  # two sessions, and a trial of each
+    (tmp_path / "hold").unlink()
+    for process in both:
+        out, err = process.communicate(timeout=250)
+        assert process.returncode == 0, err
+        assert out.startswith("the best of 2 finished trials\n")
+    assert len(trained(tmp_path)) == 2

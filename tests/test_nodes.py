@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -261,10 +262,10 @@ def test_slurm_is_asked_about_all_runs_at_once_and_not_for_every_cell(
 class Interrupted(Listed):
     """Cells during whose start Ctrl-C arrives."""
 
-    def next(self) -> Cell | None:
+    def next(self, fits: Callable[[Cell], bool]) -> Cell | None:
         if not self.cells:
             raise Stopped("SIGINT", 130)
-        return super().next()
+        return super().next(fits)
 
 
 class Silent:

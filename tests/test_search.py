@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,15 @@ def test_several_objectives(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("trials that no other beats in every metric")
     assert all(len(trial.values) == 2 for trial in study(tmp_path))
+
+
+def test_a_point_is_proposed_when_all_before_it_are_known(tmp_path: Path) -> None:
+    """One at a time, a trial's point was drawn while the one before it ran, from a result less."""
+    words = (*OPTUNA, SPACE[0], "training.epochs=1", "hydra.sweeper.trials=3", "sweep.jobs=1")
+    result = pipeline(tmp_path, *words)
+    assert result.returncode == 0, result.stderr
+    trials = study(tmp_path)
+    assert all(before.datetime_complete <= after.datetime_start for before, after in pairwise(trials))
 
 
 @pytest.mark.wide

@@ -1,4 +1,4 @@
-"""Two grids at once: each cell is claimed before it starts, and what another command runs is waited for, not repeated.
+"""Two sweeps at once: each cell is claimed before it starts, and what another command runs is waited for, not repeated.
 
 A claim is a lock on one byte of `<output_dir>/.claims`, at the offset that the hash of the cell's config gives. The
 kernel drops it when the claimant ends, however it ends, so that no claim outlives its process: fcntl(2), F_SETLK.
@@ -35,13 +35,18 @@ class Claims:
     """
 
     def __init__(self, root: Path) -> None:
-        self.file = -1
+        self.path, self.file = root / NAME, -1
         self.problem: str | None = None
         try:
             root.mkdir(parents=True, exist_ok=True)
-            self.file = _open(root / NAME)
+            self.file = _open(self.path)
         except OSError as error:
             self.problem = error.strerror or type(error).__name__
+
+    def said(self) -> str:
+        """What follows from the problem."""
+        file = os.path.relpath(self.path)
+        return f"{file}: {self.problem}; another command at the same time may run the same cells again"
 
     def take(self, key: str) -> bool:
         """Claim what has this SHA-256; False where another process has it."""
@@ -75,10 +80,10 @@ class Shared(Source):
         self.outcomes: list[Outcome] = []
         self.try_again, self.waited_for = 0.0, 0
 
-    def next(self) -> Cell | None:
-        cell = self._first_free(self.fresh)
-        if cell is None and time.monotonic() >= self.try_again:
-            cell = self._first_free(self.theirs)
+    def next(self, fits: Callable[[Cell], bool]) -> Cell | None:
+        cell = self._first_free(self.fresh, fits)
+        if cell is None and not self.fresh and time.monotonic() >= self.try_again:
+            cell = self._first_free(self.theirs, fits)
             self.try_again = 0.0 if cell else time.monotonic() + AGAIN_SECONDS
             if len(self.theirs) > self.waited_for:
                 self.waited_for = len(self.theirs)
@@ -97,9 +102,14 @@ class Shared(Source):
         """Others may have the cell, now that its run has ended."""
         self.claims.release(_key(outcome.cell))
 
-    def _first_free(self, cells: deque[Cell]) -> Cell | None:
-        """The first cell that nobody runs and that has no result, claimed. The others go where they belong."""
+    def _first_free(self, cells: deque[Cell], fits: Callable[[Cell], bool]) -> Cell | None:
+        """The first cell that nobody runs and that has no result, claimed. The others go where they belong.
+
+        None from a cell on that could not start now: claimed, it would keep other commands from running it.
+        """
         for _ in range(len(cells)):
+            if not fits(cells[0]):
+                return None
             cell = cells.popleft()
             if not self.claims.take(_key(cell)):
                 self.theirs.append(cell)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Result, count
 from pipeline.runs.run import Run
 from pipeline.sweep import summary, texts
-from pipeline.sweep.claims import NAME, Claims, Shared
+from pipeline.sweep.claims import Claims, Shared
 from pipeline.sweep.compose import Composer
 from pipeline.sweep.entries import entries_of
 from pipeline.sweep.history import History
@@ -142,8 +141,7 @@ def record(
     planned = {cell.number: code_sha256(cell.experiment) for cell in todo if cell.experiment}
     claims = Claims(history.root)
     if claims.problem is not None:
-        file = os.path.relpath(history.root / NAME)
-        say(console, f"{file}: {claims.problem}; another command at the same time may run the same cells again")
+        say(console, claims.said())
     session = Session(name, first.experiment, about, console)
     cells = Shared(todo, history, claims, partial(say, console))
     resumes = settings.retry != "all"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -28,6 +28,7 @@ from pipeline.sweep.cell import (
 from pipeline.sweep.plan import Cell
 
 POLL_SECONDS = 0.02
+WAIT_SECONDS = 0.25  # where all that is left runs in another command: looking takes time from what it measures
 QUEUE_POLL_SECONDS = 5.0  # at most, where cells wait in a queue: their journals lie on a file system that many share
 PATIENCE = 0.1  # and no longer than this part of the time in which nothing has happened
 IMPORT_SECONDS = 60.0  # what a worker may take until its cell's run begins
@@ -85,8 +86,12 @@ class Executor(Protocol):
 class Source(Protocol):
     """Where cells come from: a grid's list, or a search that learns from those that have ended."""
 
-    def next(self) -> Cell | None:
-        """The next cell; None where there is none now."""
+    def next(self, fits: Callable[[Cell], bool]) -> Cell | None:
+        """The next cell; None where there is none now.
+
+        `fits` says whether a cell could start now. Those that could not are better left for later: a search has
+        learned more by then, and another command may run them meanwhile. One that is given all the same waits.
+        """
         ...
 
     def ended(self, outcome: Outcome) -> None:
@@ -161,7 +166,9 @@ class Schedule:
             self.executor.close()
 
     def _pause(self) -> float:
-        return pause(time.monotonic() - self.changed) if self.executor.queues else POLL_SECONDS
+        if self.executor.queues:
+            return pause(time.monotonic() - self.changed)
+        return POLL_SECONDS if self.running else WAIT_SECONDS
 
     @stop_held_back()
     def _take_over(self) -> None:
@@ -172,7 +179,7 @@ class Schedule:
 
     def _start_what_fits(self) -> None:
         while True:
-            self.waiting = self.waiting or self.source.next()
+            self.waiting = self.waiting or self.source.next(self.executor.room)
             if self.waiting is None or not self.executor.room(self.waiting):
                 return
             cell, self.waiting = self.waiting, None
@@ -283,8 +290,8 @@ class Listed(Source):
     def __init__(self, cells: Sequence[Cell]) -> None:
         self.cells = list(reversed(cells))
 
-    def next(self) -> Cell | None:
-        return self.cells.pop() if self.cells else None
+    def next(self, fits: Callable[[Cell], bool]) -> Cell | None:
+        return self.cells.pop() if self.cells and fits(self.cells[-1]) else None
 
     def ended(self, outcome: Outcome) -> None:
         """A grid learns nothing."""

@@ -30,7 +30,7 @@ from pipeline.runs.result import Result, by_name, metrics_of, read_result
 from pipeline.runs.resume import killed_experiments
 from pipeline.spec import group_of
 from pipeline.sweep import search_report, summary
-from pipeline.sweep.claims import AGAIN_SECONDS
+from pipeline.sweep.claims import AGAIN_SECONDS, Claims
 from pipeline.sweep.compose import Composer
 from pipeline.sweep.entries import entries_of
 from pipeline.sweep.history import History
@@ -59,42 +59,49 @@ class Trials(Source):
     def __init__(
         self,
         study: Study,
-        file: Path,
         search: Search,
         cells: Cells,
         space: Space,
         history: History,
+        claims: Claims,
         retry: str,
         say: Callable[[str], None],
     ) -> None:
-        self.study, self.file, self.search = study, file, search
-        self.retry, self.say = retry, say
+        self.study, self.search = study, search
+        self.claims, self.retry, self.say = claims, retry, say
         self.cells, self.space = cells, space
+        self.latest: Cell | None = None  # the last trial's: the next one is taken to need as much
         self.open: dict[int, Trial] = {}
         self.running: dict[int, str] = {}  # of those, the hashes of their configs
         self.theirs: dict[int, tuple[Trial, Cell]] = {}  # what another command runs now
         self.look_again, self.waited_for = 0.0, 0
+        self.enough = False  # whether there is nothing to ask for until one has ended: Optuna reads its file for that
         self.failed = 0  # they count in this session, so that it ends; the next one tries other points instead
         self.history = history  # what had run before, and
         self.done: dict[str, Path] = {}  # what has run since, by the hash of its config
         self.ran: list[int] = []  # the numbers of the trials whose cells ran here
         self.reused: list[Outcome] = []  # trials since the last look whose cell had run before, or cannot run
 
-    def next(self) -> Cell | None:
+    def next(self, fits: Callable[[Cell], bool]) -> Cell | None:
+        self._say_what_others_run()
+        if self.latest is not None and not fits(self.latest):  # what runs has something to say about the next point
+            return None
         for trial, known in self._to_look_at():
             cell = self._placed(trial, known)
             if cell is not None:
                 return cell
-        while self._begun() < self.search.trials and self.left != 0:
-            self.history.refresh()
+        while not self.enough and self._begun() < self.search.trials and self.left != 0:
             cell = self._placed(self.study.ask(self.space))
             if cell is not None:
                 return cell
+        self.enough = True
+        return None
+
+    def _say_what_others_run(self) -> None:
         others = sum(_hash(cell) not in self.running.values() for _, cell in self.theirs.values())
         if others > self.waited_for:
             self.waited_for = others
             self.say(f"waiting for another command, which runs {self.waited_for} of these trials")
-        return None
 
     @property
     def waits(self) -> bool:
@@ -108,8 +115,7 @@ class Trials(Source):
         """At most once in a while: the trials that another command ran when they were last looked at."""
         if not self.theirs or time.monotonic() < self.look_again:
             return
-        self.look_again = time.monotonic() + AGAIN_SECONDS
-        self.history.refresh()
+        self.look_again, self.enough = time.monotonic() + AGAIN_SECONDS, False
         for number in list(self.theirs):
             yield self.theirs.pop(number)
 
@@ -123,17 +129,23 @@ class Trials(Source):
             cell = Cell(trial.number, swept, {}, [], None, None, sought=sought)
             self.reused.append(Outcome(cell, "FAILED", str(error), 0.0, None))
             return None
-        key, decision = _hash(cell), decide_one(cell, self.retry, self.history)
-        run = self.done.get(key) or decision.run
-        if run is not None:
-            assert cell.experiment is not None
-            self._tell(trial, run, cell.experiment)  # the very same has run before
-            self.reused.append(Outcome(cell, "FINISHED", f"run before as {run.name}", 0.0, run))
-        elif key in self.running.values() or decision.verdict == "elsewhere":  # this search may run it, in other words
+        key = _hash(cell)
+        if key in self.running.values() or not self.claims.take(key):  # this search may run it, in other words
             self.theirs[trial.number] = trial, cell
-        else:
-            self.open[trial.number], self.running[trial.number] = trial, key
+            return None
+        self.history.refresh()
+        decision = decide_one(cell, self.retry, self.history)
+        run = self.done.get(key) or decision.run
+        if run is None and decision.verdict != "elsewhere":
+            self.open[trial.number], self.running[trial.number], self.latest = trial, key, cell
             return cell
+        self.claims.release(key)
+        if run is None:
+            self.theirs[trial.number] = trial, cell
+            return None
+        assert cell.experiment is not None
+        self._tell(trial, run, cell.experiment)  # the very same has run before
+        self.reused.append(Outcome(cell, "FINISHED", f"run before as {run.name}", 0.0, run))
         return None
 
     def ask_again(self, killed: set[str]) -> None:
@@ -177,8 +189,8 @@ class Trials(Source):
     def ended(self, outcome: Outcome) -> None:
         from optuna.trial import TrialState
 
-        trial = self.open.pop(outcome.cell.number)
-        self.running.pop(outcome.cell.number)
+        trial, self.enough = self.open.pop(outcome.cell.number), False
+        self.claims.release(self.running.pop(outcome.cell.number))
         self.ran.append(trial.number)
         if outcome.state == "FINISHED" and outcome.run is not None and outcome.cell.experiment is not None:
             self.done[outcome.cell.experiment.config_sha256()] = outcome.run
@@ -203,7 +215,8 @@ class Trials(Source):
             raise UserError(f"{impossible} ({cell.label}); take it out of the space")
         if self.search.pruner == "none":
             return cell
-        settings: dict[str, Any] = {"file": str(self.file), "study": self.study.study_name, "id": trial._trial_id}
+        file, name = study_file(self.history.root, self.study.study_name), self.study.study_name
+        settings: dict[str, Any] = {"file": str(file), "study": name, "id": trial._trial_id}
         settings |= {"metric": self.search.metrics[0], "epochs": epochs_of(cell.experiment, self.search)}
         return replace(cell, trial=settings)
 
@@ -258,8 +271,10 @@ def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: 
     with lock:
         study = open_study(study_file(folder, name), name, search, epochs, space)
         retry = "all" if first.sweep.retry == "all" else "failed"
-        file = study_file(folder, name)
-        trials = Trials(study, file, search, cells, space, history, retry, partial(say, console))
+        claims = Claims(folder)
+        if claims.problem is not None:
+            say(console, claims.said())
+        trials = Trials(study, search, cells, space, history, claims, retry, partial(say, console))
         trials.ask_again(killed_experiments(folder))
         return _go_on(trials, first, texts, executor, console)
 

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -69,12 +70,9 @@ class Engine:
         self.batch_size = experiment.training.batch_size
         self.xla = _worth_compiling(model) if experiment.backend.xla is None else experiment.backend.xla
         parses = autograph.is_needed(task, experiment.loss, experiment.optimizer, experiment.data_model)
-        how: Any = {
-            "jit_compile": self.xla,
-            "autograph": parses,
-        }
-        self._block = tf.function(self._run_block, **how)
-        self._batch = tf.function(self._step, reduce_retracing=True, **how)
+        traced = partial(tf.function, jit_compile=self.xla, autograph=parses)
+        self._block = traced(self._run_block)
+        self._batch = traced(self._step, reduce_retracing=True)
         self._ran: tuple[Any, tuple[Any, ...], str] | None = None  # the first function, its arguments, and where
         self.compiled: set[tuple[int, ...]] = set()  # shapes of the blocks that have a program
         self.batches: set[tuple[int, ...]] = set()  # and of the single batches
