@@ -327,7 +327,8 @@ def test_digits_test_set_is_the_same_for_every_seed(tmp_path: Path) -> None:
 def test_digits_import_no_scikit_learn_and_fetching_nothing_heavy() -> None:
     code = (
         "import sys; from pathlib import Path; from pipeline.datasets import digits, fashion_mnist\n"
-        "digits.Digits().load(Path(), 0)\n"
+        "from pipeline.machine.cache_folder import cache_root\n"
+        "cache_root(None); digits.Digits().load(Path(), 0)\n"
         "print(*{'sklearn', 'scipy', 'pooch', 'requests', 'rich', 'filelock'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BACKENDS = ("torch", "tensorflow", "jax")
-COMMON = ("hydra", "pipeline.command_line", "pipeline.runner", "pipeline.report.figures", "pooch")
+COMMON = ("hydra", "pipeline.command_line", "pipeline.runner", "pipeline.report.figures", "platformdirs")
 CONFIG, WEIGHTS = "config.yaml", "artifacts/model/weights.npz"  # the latest run is, for a command, one with weights
 FREE = ("COLUMNS", "PIPELINE_MODULES", "PYTHONPATH")  # variables that no import reads once `become` has set them
 

@@ -16,9 +16,9 @@ def cache_root(configured: str | None) -> Path:
     named = configured or os.environ.get(CACHE_VARIABLE)
     if named:
         return as_named(named).absolute()
-    import pooch
+    import platformdirs
 
-    return Path(pooch.os_cache("pipeline"))
+    return platformdirs.user_cache_path("pipeline")
 
 
 def cannot_write_cache(folder: Path, error: OSError) -> UserError:

@@ -82,7 +82,7 @@ def warm_up(command: dict[str, Any]) -> None:
     for part in parts:
         for name in part.imports:
             importlib.import_module(name)
-    for name in ("omegaconf", "pooch", "pipeline.sweep.cell", *(["optuna"] if command["search"] else [])):
+    for name in ("omegaconf", "platformdirs", "pipeline.sweep.cell", *(["optuna"] if command["search"] else [])):
         importlib.import_module(name)
     shut_down_nvml()
     gc.collect()
