@@ -26,13 +26,13 @@ from pipeline.machine.others import Others
 from pipeline.models.weights import STATISTICS, kind_of
 from pipeline.runs import receipt as receipts
 from pipeline.runs import weights
+from pipeline.runs.beside import beside, joined
 from pipeline.runs.fit import Fit, Observation, not_finite
 from pipeline.runs.result import Metric, Result, values
 from pipeline.runs.resume import identity, resumptions
 from pipeline.runs.saved import card_sha256, said_of_unverified
 from pipeline.spec import choice
 from pipeline.stages import training_table
-from pipeline.stages.after_training import beside, joined
 from pipeline.stages.contamination import said_of_contamination
 from pipeline.stages.data_checks import check_data
 from pipeline.stages.measuring import measure, said_of_metrics

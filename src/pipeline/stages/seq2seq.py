@@ -7,10 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from pipeline.machine.capability import Resolved
+from pipeline.runs.beside import beside
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import spec
-from pipeline.stages.after_training import beside
 from pipeline.stages.train import Train
 from pipeline.tasks import Task
 from pipeline.tasks.sequence_to_sequence import SequenceToSequence

@@ -13,9 +13,9 @@ from pipeline.backends.shared.generation import Uncached, generate
 from pipeline.backends.shared.sampling import Sampling
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
+from pipeline.runs.beside import beside
 from pipeline.runs.run import Run
 from pipeline.runs.weights import Weights
-from pipeline.stages.after_training import beside
 from pipeline.stages.generate import Card, encoded, has_cache, steps_of
 from pipeline.stages.generated_text import readable
 from pipeline.tasks import Task

@@ -12,10 +12,10 @@ from pydantic import BeforeValidator, Field, PositiveInt
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.models.gpt import Gpt
+from pipeline.runs.beside import beside, joined
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import build_as, choice, spec
-from pipeline.stages.after_training import beside, joined
 from pipeline.stages.train import Train
 from pipeline.tasks import Task
 from pipeline.tasks.language_modelling import LanguageModelling

@@ -22,12 +22,12 @@ from pipeline.models.gpt import Gpt
 from pipeline.models.transformer import reference
 from pipeline.report.table import size
 from pipeline.runs import weights
+from pipeline.runs.beside import beside, joined
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Metric, Result, by_name
 from pipeline.runs.run import Run
 from pipeline.runs.saved import saved_card
 from pipeline.spec import choice
-from pipeline.stages.after_training import beside, joined
 from pipeline.tokens import Tokens, from_plain
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from pipeline.datasets.recall import Recall
 from pipeline.errors import Stopped, UserError
 from pipeline.models.gpt import Gpt
 from pipeline.models.gru import Gru
+from pipeline.runs.beside import beside
 from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import run_folders
 from pipeline.runs.result import Result, metrics_of
 from pipeline.stages import course
-from pipeline.stages.after_training import beside
 from pipeline.stages.transformer_extras import baselines, draw_attention, utilization
 
 
