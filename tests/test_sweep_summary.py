@@ -293,7 +293,7 @@ def test_the_figure_of_a_grid_names_its_keys_and_what_failed(tmp_path: Path, mon
     found = [one if one.metrics else replace(one, state="failed") for one in found]
     drawn = canvas(7, 3)
     monkeypatch.setattr(grid_figure, "canvas", lambda *_: drawn)
-    assert draw(tmp_path / "grid.png", found, "a run")
+    draw(tmp_path / "grid.png", found, "a run")
     (axes,) = drawn.axes
     assert axes.get_title() == "test/loss over model.width, optimizer\na run"
     heading, *remarks = axes.texts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis, XAxis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -15,6 +16,9 @@ BLUE, ORANGE, GREY = "#2b6cb0", "#c05621", "#a0aec0"
 COLOURS = (BLUE, ORANGE, "#2f855a", "#6b46c1", "#b83280", "#b7791f", "#718096")
 MARKS = "osD^vPX*<>"
 STRIPE = 4  # times the width of a line
+
+
+rcParams["text.usetex"] = False  # whatever the user's matplotlibrc says: TeX refuses the underscores of our labels
 
 
 def canvas(width: float, height: float) -> Figure:

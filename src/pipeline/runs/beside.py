@@ -1,9 +1,10 @@
-"""What is measured or drawn beside a training whose result is there already."""
+"""What is measured or drawn beside a result that is there already."""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from pipeline.errors import RunError, UserError, cut
 from pipeline.machine.memory import is_out_of_memory
@@ -12,7 +13,7 @@ from pipeline.runs.result import Result
 
 
 def beside(what: str, work: Callable[[], Result | None]) -> Result:
-    """What `work` gives, if anything. The training is over and its result is kept: a note says what failed here.
+    """What `work` gives, if anything. The result is kept in any case: a note says what failed here.
 
     That is for what the data, the disk or the memory refuse. Any other error is a fault: the run has its result, too,
     and is FAILED.
@@ -35,3 +36,9 @@ def joined(results: Sequence[Result]) -> Result:
         notes=tuple(note for one in results for note in one.notes),
         failed=next((one.failed for one in results if one.failed), None),
     )
+
+
+def with_figures(result: Result, *draw: Callable[[], None]) -> Result:
+    """A result, and what hindered its figures, if anything."""
+    drawn = joined([beside("figures: not drawn", one) for one in draw])
+    return replace(result, notes=(*result.notes, *drawn.notes), failed=result.failed or drawn.failed)

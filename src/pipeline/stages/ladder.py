@@ -15,6 +15,7 @@ from pipeline.machine.capability import Resolved
 from pipeline.report.csv_file import csv_file
 from pipeline.report.table import digits, figure
 from pipeline.runs import receipt as receipts
+from pipeline.runs.beside import with_figures
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, Result, Table, memory, seconds, training_rate
@@ -123,14 +124,14 @@ class Ladder(Stage):
         entries = run_cells(run, self.plan(experiment))
         found = measured(entries)
         write_csv(run.artifact("ladder.csv"), found)
-        draw(run.artifact("ladder.png"), found, run.id)
-        return Result(
+        result = Result(
             metrics=metrics(found),
             table=tuple(notes(entries, found)),
             notes=caveats(entries),
             tables=(grid(entries, found, self),),
             failed=without_result(entries),
         )
+        return with_figures(result, lambda: draw(run.artifact("ladder.png"), found, run.id))
 
 
 def _rung(experiment: Experiment, name: str, text: str, below: Variant | None) -> Variant:

@@ -19,6 +19,7 @@ from pipeline.machine.capability import Resolved
 from pipeline.report.csv_file import csv_file
 from pipeline.report.table import digits
 from pipeline.runs import receipt as receipts
+from pipeline.runs.beside import with_figures
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Metric, Result, Table, count, memory, seconds
 from pipeline.runs.run import Run
@@ -134,14 +135,14 @@ class LongRange(Stage):
         found = [measured(name, entries) for name in self.chosen]
         write_csv(run.artifact("tables/long_range.csv"), found)
         guess = 1 / experiment.data_source.symbols  # type: ignore[attr-defined]  # of dataset=recall
-        draw(run.artifact("figures/long_range.png"), found, guess, run.id)
-        return Result(
+        result = Result(
             metrics=metrics(found),
             table=(("guess", f"an accuracy of {guess:.3f}"), *parameters(found)),
             notes=caveats(entries),
             tables=(recalls(found, self), costs(found, self)),
             failed=without_result(entries),
         )
+        return with_figures(result, lambda: draw(run.artifact("figures/long_range.png"), found, guess, run.id))
 
 
 @dataclass(frozen=True)

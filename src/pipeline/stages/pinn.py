@@ -6,6 +6,7 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -22,6 +23,7 @@ from pipeline.pinn.solution import Solution
 from pipeline.report import table
 from pipeline.runs import receipt as receipts
 from pipeline.runs import weights
+from pipeline.runs.beside import with_figures
 from pipeline.runs.fit import Observation
 from pipeline.runs.result import Metric, Result, count, seconds
 from pipeline.runs.resume import identity, resumptions
@@ -91,7 +93,8 @@ class Pinn(Stage):
         finally:
             run.journal.write_receipt(receipt)
         measured = errors.measure(problem, found.fitted, self.grid)
-        draw(run, experiment, found, measured)
+        way = errors.along(problem, found.history)
+        errors.write_history(run.artifact("tables/history.csv"), found.history, way)
         spread = errors.over_seeds(problem, found, self.grid)
         residuals = unseen.look(problem, found.fitted, start, found.points, experiment.seed)
         floor = rounding.look(problem, found, resolved.precision, solver)
@@ -105,13 +108,14 @@ class Pinn(Stage):
             **run.marks,
         }
         run.journal.write_receipt(receipt)
-        return Result(
+        result = Result(
             metrics=(*metrics_found(found, measured, floor), *metrics_residual(residuals), *metrics_over(spread)),
             table=(
                 *rows(experiment, resolved, found, measured, residuals, guarded, floor, receipt),
                 *rows_over(spread),
             ),
         )
+        return with_figures(result, partial(draw, run, experiment, found, way, measured))
 
 
 def save(run: Run, experiment: Experiment, found: Solution) -> None:
@@ -162,13 +166,11 @@ def seen(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, fo
         raise RunError(f"{message}; precision.strict=false lets the run pass and keeps this in the receipt")
 
 
-def draw(run: Run, experiment: Experiment, found: Solution, measured: Measured) -> None:
-    """The history with its errors as a table, and the figures."""
+def draw(run: Run, experiment: Experiment, found: Solution, way: Sequence[float], measured: Measured) -> None:
+    """The history with its errors (`way`), the solution and the points."""
     from pipeline.pinn import figures as drawing
 
     problem, title = experiment.problem, experiment.name
-    way = errors.along(problem, found.history)
-    errors.write_history(run.artifact("tables/history.csv"), found.history, way)
     drawing.loss_history(run.artifact("figures/loss_history.png"), found.history, way, title)
     drawing.solution(run.artifact("figures/solution.png"), problem, measured, found.points, title)
     drawing.training_points(run.artifact("figures/training_points.png"), problem, found.points, title)

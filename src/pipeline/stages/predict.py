@@ -23,6 +23,7 @@ from pipeline.metrics import classification as metrics
 from pipeline.models import Shapes
 from pipeline.report.csv_file import csv_file
 from pipeline.runs import receipt, weights
+from pipeline.runs.beside import with_figures
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Result, count
 from pipeline.runs.run import Run
@@ -144,17 +145,21 @@ class Predict(Stage):
         run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, predict_rows.array_sha256(images)))
         path = run.artifact("probabilities.csv")
         write_csv(path, names, likely, about["classes"])
-        from pipeline.report import figures
-
         sheet = run.artifact("figures/predictions.png")
-        title = f"{source.name}: what it sees"
-        figures.image_sheet(sheet, images[:DRAWN], likely[:DRAWN], about["classes"], None, title, names[:DRAWN])
         rows = [(name, _best(row, about["classes"])) for name, row in zip(names[:SHOWN], likely, strict=False)]
         if len(names) > SHOWN:
             rows.append((f"and {len(names) - SHOWN} more", "in probabilities.csv"))
         rows += [("probabilities", str(path)), ("sheet", str(sheet))]
         notes += [*hash_notes, *said_of_margins(experiment.loss, [path.name])]
-        return Result(metrics=(count("images", len(names)),), table=tuple(rows), notes=tuple(notes))
+        result = Result(metrics=(count("images", len(names)),), table=tuple(rows), notes=tuple(notes))
+
+        def draw() -> None:
+            from pipeline.report import figures
+
+            title = f"{source.name}: what it sees"
+            figures.image_sheet(sheet, images[:DRAWN], likely[:DRAWN], about["classes"], None, title, names[:DRAWN])
+
+        return with_figures(result, draw)
 
 
 def model_card(source: Path) -> dict[str, Any]:

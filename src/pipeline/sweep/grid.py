@@ -26,7 +26,7 @@ from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, Decision, Verdict, compose_cell, decide, nothing_runs, varied_by
 from pipeline.sweep.schedule import Outcome
 from pipeline.sweep.search_metric import check_best
-from pipeline.sweep.session import MakeExecutor, Session
+from pipeline.sweep.session import MakeExecutor, Session, write
 
 WORDS: dict[Verdict, str] = {
     "run": "to run",
@@ -131,12 +131,12 @@ def record(
     def keep(run: Run, outcomes: Sequence[Outcome]) -> None:
         found = entries_of(decisions, outcomes)
         summary.write_csv(run.artifact("grid.csv"), found)
-        summary.draw(run.artifact("grid.png"), found, run.id, settings)
         counts = Counter(entry.state for entry in found)
         metrics = (count(f"cells/{state.replace(' ', '_')}", number) for state, number in sorted(counts.items()))
         tables, notes = (summary.table(found, settings),), summary.notes(found, settings)
         rows = tuple(texts.of_cells((entry.cell, entry.run) for entry in found))
-        run.journal.write_result(Result(tuple(metrics), rows, notes=notes, tables=tables, title=name))
+        result = Result(tuple(metrics), rows, notes=notes, tables=tables, title=name)
+        write(run, result, lambda: summary.draw(run.artifact("grid.png"), found, run.id, settings))
 
     planned = {cell.number: code_sha256(cell.experiment) for cell in todo if cell.experiment}
     claims = Claims(history.root)

@@ -42,7 +42,7 @@ from pipeline.sweep.search_claim import IMPORTED, Asked, claim, dataset_key
 from pipeline.sweep.search_metric import check_every_epoch
 from pipeline.sweep.search_settings import Search
 from pipeline.sweep.search_study import ANOTHER, finished, left, open_study, study_file
-from pipeline.sweep.session import MakeExecutor, Session
+from pipeline.sweep.session import MakeExecutor, Session, write
 from pipeline.sweep.space import Space, as_overrides, as_text, size
 
 if TYPE_CHECKING:
@@ -332,9 +332,9 @@ def _go_on(
 
         def keep(run: Run, ended: Sequence[Outcome]) -> None:
             summary.write_csv(run.artifact("trials.csv"), entries_of([], ended))
-            search_report.draw(run.artifact("trials.png"), study, search)
             found, tables = search_report.best(study, search), search_report.best_trials(study, search)
-            run.journal.write_result(Result(found, tables=tables, title=run.journal.status.name))
+            result = Result(found, tables=tables, title=run.journal.status.name)
+            write(run, result, lambda: search_report.draw(run.artifact("trials.png"), study, search))
 
         name = trials.cells.composer.config(trials.cells.fixed).get("name")
         session = Session(str(name or study.study_name), first, about, console)

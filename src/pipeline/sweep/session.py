@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from pipeline.errors import Stopped
 from pipeline.experiment import Experiment
 from pipeline.experiment.settings import Sweep
 from pipeline.report.table import in_cells
+from pipeline.runs.beside import beside
 from pipeline.runs.journal import Journal
-from pipeline.runs.result import read_result
+from pipeline.runs.result import Result, read_result
 from pipeline.runs.run import Run
 from pipeline.sweep.ledger import Ledger
 from pipeline.sweep.plan import Decision
@@ -68,6 +70,15 @@ class Session:
         if self.tracker is not None:
             say(self.console, f"MLflow: {self.tracker.close(self.tracking.wait, partial(say, self.console))}")
         return outcomes
+
+
+def write(run: Run, result: Result, draw: Callable[[], None]) -> None:
+    """Keep what a sweep has found, with its figure. What hinders the figure is said, and kept too."""
+    drawn = beside("figure: not drawn", draw)
+    said = (*drawn.notes, *([drawn.failed] if drawn.failed else []))
+    for line in said:
+        say(run.console, line)
+    run.journal.write_result(replace(result, notes=(*result.notes, *said)))
 
 
 def run_below(

@@ -128,14 +128,14 @@ def write_csv(path: Path, found: Sequence[Entry]) -> None:
             writer.writerow([entry.cell.number + 1, *swept, entry.state, entry.reason, run, took, *values])
 
 
-def draw(path: Path, found: Sequence[Entry], title: str, by: Sweep | None = None) -> bool:
-    """A dot for each result, rows as in the table, a colour a column. False where there is nothing to compare.
+def draw(path: Path, found: Sequence[Entry], title: str, by: Sweep | None = None) -> None:
+    """A dot for each result, rows as in the table, a colour a column. Nothing where there is nothing to compare.
 
     A cell without a number is a word behind its row: failed.
     """
     pivot = Pivot(found, by)
     if sum(bool(pivot.value(row, column)) for row in pivot.rows for column in pivot.columns) < 2:
-        return False
+        return
     from pipeline.report import grid_figure
 
     labels = [" ".join(row) for row in pivot.rows]
@@ -147,7 +147,6 @@ def draw(path: Path, found: Sequence[Entry], title: str, by: Sweep | None = None
         title=f"{textwrap.fill(f'{pivot.name} over {keys}', TITLE_WIDTH)}\n{title}",
         remarks=[_numberless(pivot, row) for row in pivot.rows],
     )  # fmt: skip
-    return True
 
 
 def _numberless(pivot: Pivot, row: tuple[str, ...]) -> str:

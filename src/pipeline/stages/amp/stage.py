@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
@@ -14,6 +15,7 @@ from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import AUTO, FORMATS
 from pipeline.report.table import markdown
 from pipeline.runs import receipt as receipts
+from pipeline.runs.beside import with_figures
 from pipeline.runs.result import Metric, Result, Table, memory, seconds
 from pipeline.runs.run import Run
 from pipeline.spec import spec
@@ -108,15 +110,17 @@ class Amp(Stage):
             *tables.loss_scales(rows),
             tables.claimed(rows, on_cpu=on_cpu),
         )
-        keep(run, experiment, rows)
+        tables.write_csv(run.artifact("tables/runs.csv"), rows)
+        explain(run, rows)
         run.artifact("summary.md").write_text(summary(verdicts(rows), shown), encoding="utf-8")
-        return Result(
+        result = Result(
             metrics=metrics(rows),
             table=tuple(("verdict", line) for line in verdicts(rows)),
             notes=caveats(entries),
             tables=shown,
             failed="; ".join(filter(None, (without_result(entries), _left_out(unprobed)))) or None,
         )
+        return with_figures(result, partial(draw, run, experiment.name, rows))
 
     def kinds(self, experiment: Experiment) -> list[Experiment]:
         """The first cell of each precision, whose code, packages and configs count as the study's."""
@@ -154,16 +158,21 @@ def scales_loss(precision: str) -> bool:
     return precision in FORMATS and FORMATS[precision].loss_scaling
 
 
-def keep(run: Run, experiment: Experiment, rows: Sequence[Compared]) -> None:
-    """The figures, a CSV of all runs, and a page for each precision that did not gain."""
-    from pipeline.stages.amp import figures, tables, why
+def draw(run: Run, title: str, rows: Sequence[Compared]) -> None:
+    """Speed against error, memory, losses, loss scales."""
+    from pipeline.stages.amp import figures
 
-    tables.write_csv(run.artifact("tables/runs.csv"), rows)
-    figures.speed_against_error(run.artifact("figures/speed_against_error.png"), rows, experiment.name)
-    figures.memory(run.artifact("figures/memory.png"), rows, experiment.name)
-    figures.losses(run.artifact("figures/losses.png"), rows, experiment.name)
+    figures.speed_against_error(run.artifact("figures/speed_against_error.png"), rows, title)
+    figures.memory(run.artifact("figures/memory.png"), rows, title)
+    figures.losses(run.artifact("figures/losses.png"), rows, title)
     if any(row.runs[0].loss_scale for row in rows):
-        figures.loss_scales(run.artifact("figures/loss_scales.png"), rows, experiment.name)
+        figures.loss_scales(run.artifact("figures/loss_scales.png"), rows, title)
+
+
+def explain(run: Run, rows: Sequence[Compared]) -> None:
+    """A page for each precision that did not gain."""
+    from pipeline.stages.amp import why
+
     baseline = next((row for row in rows if row.precision == BASELINE), None)
     for row in rows:
         if baseline is not None and explained(row):

@@ -20,6 +20,7 @@ from pipeline.machine.free_memory import free_bytes
 from pipeline.report.table import in_markdown
 from pipeline.report.table import size as in_bytes
 from pipeline.runs import receipt as receipts
+from pipeline.runs.beside import with_figures
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import spec
@@ -146,16 +147,16 @@ class Graph(ByFramework):
             run.note(others)
         facts = {"cores": bench.job.cores, "cores_had": had.shares, "forms": bench.facts()}
         run.journal.write_receipt(receipt | facts)
-        figures.draw(run.artifact("figures/crossover.png"), bench.ways)
         shown, rows = tables.shown(bench), tuple(tables.summary(bench))
         run.artifact("summary.md").write_text(in_markdown(rows, shown), encoding="utf-8")
-        return Result(
+        result = Result(
             metrics=tuple(tables.metrics(bench)),
             tables=shown,
             details=(tables.of_dispatch(bench, bench.job.repetitions), tables.of_kinds(bench)),
             table=rows,
             failed="; ".join(bench.faults()) or None,
         )
+        return with_figures(result, lambda: figures.draw(run.artifact("figures/crossover.png"), bench.ways))
 
     def _job(self, seed: int, resolved: Resolved) -> Job:
         net, reference = self._reference(seed)

@@ -16,6 +16,7 @@ from pipeline.machine.capability import Resolved
 from pipeline.machine.device import gpus
 from pipeline.report.table import in_markdown
 from pipeline.runs import receipt as receipts
+from pipeline.runs.beside import with_figures
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import choice, spec
@@ -158,15 +159,15 @@ class Loading(ByFramework):
         cores = {"cores": bench.job.cores, "cores_had": had.shares}
         facts = {"data_sha256": data.sha256, **cores, "loaders": bench.facts()}
         run.journal.write_receipt(receipt | facts)
-        figures.draw(run.artifact("figures/loading.png"), bench)
         shown, rows = tables.shown(bench), tuple(tables.summary(bench, self._not_measured(resolved)))
         run.artifact("summary.md").write_text(in_markdown(rows, shown), encoding="utf-8")
-        return Result(
+        result = Result(
             metrics=tuple(tables.metrics(bench)),
             tables=shown,
             table=rows,
             failed="; ".join(bench.faults()) or None,
         )
+        return with_figures(result, lambda: figures.draw(run.artifact("figures/loading.png"), bench))
 
     def _job(self, seed: int, resolved: Resolved, data: Data) -> Job:
         asked = Asked(

@@ -23,6 +23,7 @@ from pipeline.machine.precision import ROUNDOFF, bytes_per_number
 from pipeline.report.table import in_markdown
 from pipeline.report.table import size as in_bytes
 from pipeline.runs import receipt as receipts
+from pipeline.runs.beside import with_figures
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import spec
@@ -162,15 +163,15 @@ class Matmul(ByFramework):
             run.note(others)
         facts = {"cores": bench.plan.cores, "cores_had": had.shares, "products": bench.facts()}
         run.journal.write_receipt(receipt | facts)
-        figures.draw(run.artifact("figures/rates.png"), bench)
         shown, rows = tables.shown(bench), tuple(tables.summary(bench))
         run.artifact("summary.md").write_text(in_markdown(rows, shown), encoding="utf-8")
-        return Result(
+        result = Result(
             metrics=tuple(tables.metrics(bench)),
             tables=shown,
             table=rows,
             failed="; ".join(bench.faults()) or None,
         )
+        return with_figures(result, lambda: figures.draw(run.artifact("figures/rates.png"), bench))
 
     @property
     def _placed(self) -> tuple[str, int] | None:

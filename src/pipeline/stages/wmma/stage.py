@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -25,6 +25,7 @@ from pipeline.machine.capability import Resolved
 from pipeline.machine.threads import check_threads
 from pipeline.report.table import in_markdown
 from pipeline.runs import receipt as receipts
+from pipeline.runs.beside import with_figures
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import group_of, spec
@@ -309,9 +310,6 @@ class Wmma(Stage):
         with on_card(index), bench.blas_threads():
             around = self._measured(bench, run, receipt)
         code = machine_code.built(self.chosen, bench.plan.checked_in, self.compiled_for, self.cores)
-        figures.draw(run, bench)
-        if around is not None:
-            padding.draw(run.artifact("figures/padding.png"), around, figures.title(bench, around.rates))
         wrong = [f"{name}: {verdict.fault}" for name, verdict in bench.verdicts.items() if verdict.fault]
         faults = [f"not timed, because wrong: {'; '.join(wrong)}"] if wrong else []
         faults += [f"machine code refused: {one}" for one in machine_code.refused(code)]
@@ -326,7 +324,7 @@ class Wmma(Stage):
             *tables.not_timed(bench),
         )
         run.artifact("summary.md").write_text(in_markdown(rows, shown), encoding="utf-8")
-        return Result(
+        result = Result(
             metrics=(
                 *tables.metrics(bench),
                 *machine_code.metrics(code),
@@ -336,6 +334,11 @@ class Wmma(Stage):
             table=rows,
             failed="; ".join(faults) or None,
         )
+        draw = [partial(figures.draw, run, bench)]
+        if around is not None:
+            path = run.artifact("figures/padding.png")
+            draw.append(partial(padding.draw, path, around, figures.title(bench, around.rates)))
+        return with_figures(result, *draw)
 
     def _measured(self, bench: Bench, run: Run, receipt: dict[str, Any]) -> Around | None:
         """Verify and time the kernels, measure the ceilings, and write what is found into the receipt.
