@@ -115,6 +115,35 @@ def test_a_point_is_proposed_when_all_before_it_are_known(tmp_path: Path) -> Non
     assert all(before.datetime_complete <= after.datetime_start for before, after in pairwise(trials))
 
 
+def test_a_trial_without_a_pruner_has_its_curve_for_a_later_one(tmp_path: Path) -> None:
+    """The first trial under a pruner was held against none of those before, the next one against that one alone."""
+    words = (*OPTUNA, "optimizer=adam,sgd", "training.epochs=2", "hydra.sweeper.trials=1")
+    assert pipeline(tmp_path, *words).returncode == 0
+    (trial,) = study(tmp_path)
+    (run,) = trained(tmp_path)
+    records = [record.metrics for record in read_metrics(run)]
+    logged = [record["validation/accuracy"] for record in records if "validation/accuracy" in record]
+    assert trial.intermediate_values == dict(enumerate(logged, start=1))
+
+
+def test_points_at_which_nothing_runs_do_not_end_a_search(tmp_path: Path) -> None:
+    words = ("optimizer=sgd,adam", "optimizer.momentum=interval(0.0,0.9)", "training.epochs=1")
+    result = pipeline(tmp_path, *OPTUNA, *words, "hydra.sweeper.trials=5", "hydra.sweeper.seed=3")
+    assert "gave up" not in result.stderr, result.stderr
+    states = [trial.state.name for trial in study(tmp_path)]
+    assert states[:3] == ["FAIL"] * 3 and "COMPLETE" in states[3:]
+
+
+def test_an_edit_between_two_trials_is_said(tmp_path: Path) -> None:
+    """Trials of two versions were ranked together."""
+    runs = [tmp_path / name for name in ("a", "b", "c")]
+    for run, sha256 in zip(runs, ("1", "1", "2"), strict=True):
+        run.mkdir()
+        (run / "code.json").write_text(json.dumps({"mine": sha256, "pipeline": "3"}))
+    assert search_report.edited_between(runs[:2]) == []
+    assert search_report.edited_between(runs) == ["mine"]
+
+
 @pytest.mark.wide
 @pytest.mark.parametrize("same", [True, False])
 def test_a_trial_that_ended_when_its_search_was_gone_is_not_lost(same: bool, tmp_path: Path) -> None:
@@ -472,6 +501,13 @@ def test_an_interval_that_cannot_be_searched_says_why(interval: str) -> None:
     with pytest.raises(UserError) as caught:
         space.distribution(override)
     assert str(caught.value).startswith(f"model.dropout={interval}: {INTERVALS[interval]}")
+
+
+def test_a_pruner_is_refused_trials_of_unlike_lengths(tmp_path: Path) -> None:
+    assert refused(tmp_path, *OPTUNA, "training.epochs=1,6", "hydra.sweeper.pruner=median") == (
+        "training.epochs with hydra.sweeper.pruner=median: trials of unlike lengths would be held against each other "
+        "after as many validations; leave it out of the space, or use hydra.sweeper.pruner=none"
+    )
 
 
 def test_mistakes(tmp_path: Path) -> None:

@@ -322,3 +322,13 @@ def test_devices_of_a_grid_in_any_notation(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert "impossible here: device=gpu:0: device=gpu:0: no NVIDIA GPU found on this machine" in result.stderr
     assert [read_config(run)["device"]["name"] for run in trained(tmp_path)] == ["cpu"]
+
+
+def test_cells_that_differ_in_what_no_result_depends_on_are_measured_each(tmp_path: Path) -> None:
+    """The second took the first's rate: what writing checkpoints costs came out as nothing."""
+    words = ("-m", "training.checkpoint.every=null,1", *QUIET)
+    for _ in range(2):  # the second time, each has its own run
+        result = pipeline(tmp_path, *words)
+        assert result.returncode == 0, result.stderr
+        assert len(trained(tmp_path)) == 2
+        assert len({row["run"] for row in table(grids(tmp_path)[-1])}) == 2

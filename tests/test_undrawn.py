@@ -32,7 +32,7 @@ runpy.run_module("pipeline", run_name="__main__")
 DIGITS = ("dataset=digits", "model=linear", "training.epochs=1", "tracking=none")
 WMMA = ("stage=wmma", "tracking=none", "stage.sizes=[64]", "stage.kernels=[numpy]")
 GRAPH = (*QUICK, "stage.frameworks=[torch]")
-LOADING = (*LOADS, "stage.frameworks=[torch]", "stage.sources=[memory]", "stage.workers=[0]")
+LOADING = (*LOADS, "stage.frameworks=[torch]", "stage.sources=[memory]")
 AMP = (*SMALL, "stage.precisions=[fp32,bf16]", "stage.repeats=1")
 SEARCH = ("-m", "hydra/sweeper=optuna", "hydra.sweeper.trials=2", "optimizer=sgd,adam")
 

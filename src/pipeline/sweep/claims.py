@@ -21,7 +21,7 @@ from pathlib import Path
 from pipeline.runs.lookup import is_live
 from pipeline.runs.records import Status
 from pipeline.sweep.history import History, Past
-from pipeline.sweep.plan import Cell
+from pipeline.sweep.plan import Cell, past_of
 from pipeline.sweep.schedule import Outcome, Source
 
 NAME = ".claims"
@@ -77,6 +77,7 @@ class Shared(Source):
         self.history, self.claims, self.say = history, claims, say
         self.before = dict(history.ended)
         self.fresh, self.theirs = deque(cells), deque[Cell]()
+        self.running: set[str] = set()  # keys of cells that run here: of two that share one, the second waits
         self.outcomes: list[Outcome] = []
         self.try_again, self.waited_for = 0.0, 0
 
@@ -85,8 +86,9 @@ class Shared(Source):
         if cell is None and not self.fresh and time.monotonic() >= self.try_again:
             cell = self._first_free(self.theirs, fits)
             self.try_again = 0.0 if cell else time.monotonic() + AGAIN_SECONDS
-            if len(self.theirs) > self.waited_for:
-                self.waited_for = len(self.theirs)
+            others = sum(_key(one) not in self.running for one in self.theirs)
+            if others > self.waited_for:
+                self.waited_for = others
                 self.say(f"waiting for another command, which runs {self.waited_for} of these cells")
         return cell
 
@@ -100,6 +102,7 @@ class Shared(Source):
 
     def ended(self, outcome: Outcome) -> None:
         """Others may have the cell, now that its run has ended."""
+        self.running.discard(_key(outcome.cell))
         self.claims.release(_key(outcome.cell))
 
     def _first_free(self, cells: deque[Cell], fits: Callable[[Cell], bool]) -> Cell | None:
@@ -111,13 +114,14 @@ class Shared(Source):
             if not fits(cells[0]):
                 return None
             cell = cells.popleft()
-            if not self.claims.take(_key(cell)):
+            if _key(cell) in self.running or not self.claims.take(_key(cell)):
                 self.theirs.append(cell)
                 continue
             self.history.refresh()
             past = self._since_planned(cell)
             live, result = next(filter(_is_live, past), None), next(filter(_has_result, past), None)
             if live is None and result is None:
+                self.running.add(_key(cell))
                 return cell
             self.claims.release(_key(cell))
             if result is not None:
@@ -129,8 +133,7 @@ class Shared(Source):
     def _since_planned(self, cell: Cell) -> list[Past]:
         """Runs of the same experiment, the newest first, that are not as they were when this grid was planned: one that
         was killed may have gone on."""
-        assert cell.experiment is not None
-        past = self.history.of(cell.experiment, cell.where)
+        past = past_of(cell, self.history)
         return [run for run in past if not run.differs and self.before.get(run.folder.name) != run.status.state]
 
 

@@ -17,6 +17,7 @@ from pipeline.ready import planned, ready
 from pipeline.report.table import in_cells, seconds
 from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.lookup import find_run, is_live, silence
+from pipeline.runs.records import read_config
 from pipeline.runs.result import read_result
 from pipeline.runs.start import Find, located
 from pipeline.sweep.history import Ask, History, Kind, Past, Where
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from pipeline.sweep.compose import Composer
 
 Verdict = Literal["run", "elsewhere", "done", "failed", "skipped"]
+
+ABSENT = object()  # for a key that a config has not
 
 
 @dataclass(frozen=True)
@@ -185,10 +188,37 @@ def _seeds(experiment: Experiment) -> tuple[str, int]:
     return "solver.seeds", experiment.solver.seeds
 
 
-def decide_one(cell: Cell, retry: str, history: History) -> Decision:
-    """Whether one cell has to run, and why; by its past runs and `retry`."""
+def past_of(cell: Cell, history: History) -> list[Past]:
+    """Its runs, the newest first: those of the same experiment, with the same values of the swept keys.
+
+    Results do not depend on some keys, such as how often a checkpoint is written. Swept, they are to be measured.
+    """
     assert cell.experiment is not None
     past = history.of(cell.experiment, cell.where)
+    deciding = cell.experiment.deciding()
+    wanted = {key: _at(cell.config, key) for key in map(_plain, cell.swept) if _at(deciding, key) is ABSENT}
+    wanted = {key: value for key, value in wanted.items() if value is not ABSENT}
+    if not wanted:
+        return past
+    return [run for run in past if {key: _at(read_config(run.folder), key) for key in wanted} == wanted]
+
+
+def _plain(override: str) -> str:
+    """A key without the sign that adds it, and without its package."""
+    return override.lstrip("+~").partition("@")[0]
+
+
+def _at(config: Mapping[str, Any], key: str) -> Any:
+    """The value of a dotted key, or ABSENT."""
+    found: Any = config
+    for name in key.replace("/", ".").split("."):
+        found = found.get(name, ABSENT) if isinstance(found, Mapping) else ABSENT
+    return found
+
+
+def decide_one(cell: Cell, retry: str, history: History) -> Decision:
+    """Whether one cell has to run, and why; by its past runs and `retry`."""
+    past = past_of(cell, history)
     if retry == "all":
         return Decision(cell, "run", "sweep.retry=all" if past else "new")
     same = [run for run in past if not run.differs]

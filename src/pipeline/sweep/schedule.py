@@ -143,6 +143,7 @@ class Schedule:
         self.folder, self.watcher = folder, watcher
         self.running: dict[int, Running] = {}
         self.outcomes: list[Outcome] = []
+        self.ran: list[Outcome] = []  # of those, the cells that ran here
         self.stopping = False  # by a signal: a cell that has not begun has not failed
         self.waiting: Cell | None = None  # fetched from the source, but there is no room yet
         self.changed = time.monotonic()  # when a cell last began or ended
@@ -245,6 +246,7 @@ class Schedule:
             seconds = seconds_of(running.job, running.run)
         outcome = Outcome(running.cell, state, reason, seconds, running.run)
         self.outcomes.append(outcome)
+        self.ran.append(outcome)
         self.source.ended(outcome)
         self.watcher.ended(outcome)
 
@@ -266,8 +268,8 @@ class Schedule:
     def _hopeless(self) -> str | None:
         """Why going on makes no sense: the first cells have all failed for one cause."""
         count = self.settings.stop_after
-        first = [_cause(outcome.reason) for outcome in self.outcomes[:count]]
-        if not count or len(first) < count or any(outcome.done for outcome in self.outcomes[:count]):
+        first = [_cause(outcome.reason) for outcome in self.ran[:count]]
+        if not count or len(first) < count or any(outcome.done for outcome in self.ran[:count]):
             return None
         if len(set(first)) > 1:
             return None

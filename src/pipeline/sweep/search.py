@@ -41,7 +41,7 @@ from pipeline.sweep.search_cells import Cells
 from pipeline.sweep.search_claim import IMPORTED, Asked, claim, dataset_key
 from pipeline.sweep.search_metric import check_every_epoch
 from pipeline.sweep.search_settings import Search
-from pipeline.sweep.search_study import ANOTHER, finished, left, open_study, study_file
+from pipeline.sweep.search_study import ANOTHER, finished, left, open_study, report, study_file
 from pipeline.sweep.session import MakeExecutor, Session, write
 from pipeline.sweep.space import Space, as_overrides, as_text, size
 
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pipeline.runs.run import Run
+
+HOW_LONG = ("training.epochs", "training.steps", "training.validate_every")
 
 
 class Trials(Source):
@@ -83,7 +85,6 @@ class Trials(Source):
         self.reused: list[Outcome] = []  # trials since the last look whose cell had run before, or cannot run
 
     def next(self, fits: Callable[[Cell], bool]) -> Cell | None:
-        self._say_what_others_run()
         if self.latest is not None and not fits(self.latest):  # what runs has something to say about the next point
             return None
         for trial, known in self._to_look_at():
@@ -97,7 +98,8 @@ class Trials(Source):
         self.enough = True
         return None
 
-    def _say_what_others_run(self) -> None:
+    def _leave_to_others(self, trial: Trial, cell: Cell) -> None:
+        self.theirs[trial.number] = trial, cell
         others = sum(_hash(cell) not in self.running.values() for _, cell in self.theirs.values())
         if others > self.waited_for:
             self.waited_for = others
@@ -131,7 +133,7 @@ class Trials(Source):
             return None
         key = _hash(cell)
         if key in self.running.values() or not self.claims.take(key):  # this search may run it, in other words
-            self.theirs[trial.number] = trial, cell
+            self._leave_to_others(trial, cell)
             return None
         self.history.refresh()
         decision = decide_one(cell, self.retry, self.history)
@@ -141,7 +143,7 @@ class Trials(Source):
             return cell
         self.claims.release(key)
         if run is None:
-            self.theirs[trial.number] = trial, cell
+            self._leave_to_others(trial, cell)
             return None
         assert cell.experiment is not None
         self._tell(trial, run, cell.experiment)  # the very same has run before
@@ -221,12 +223,21 @@ class Trials(Source):
         return replace(cell, trial=settings)
 
     def _tell(self, trial: Trial, run: Path, experiment: Experiment) -> None:
-        self.study.tell(trial, self._values(run))
+        values = self._values(run)
+        if len(values) == 1 and not self._reported(trial):  # a pruner, of a later session too, judges by all curves
+            report(trial, self.search.metrics[0], read_metrics(run))
+        self.study.tell(trial, values)
         self.study.set_user_attr(f"run {trial.number}", run.name)
         key, data = dataset_key(experiment), read_json(run / "receipt.json").get("data_sha256")
-        if data is not None and self.study.user_attrs.get(key) != data:
+        before = self.study.user_attrs.get(key)
+        if data is not None and before != data:
             self.study.set_user_attr(key, data)
+            if before is not None:
+                self.study.set_user_attr(f"other data {trial.number}", True)
         self._keep_imported(run)
+
+    def _reported(self, trial: Trial) -> bool:
+        return bool(self.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
 
     def _values(self, run: Path) -> list[float]:
         """Of the metrics that are sought. Raises UserError."""
@@ -286,6 +297,11 @@ def check_comparable(space: Space, search: Search) -> None:
         if key == REPEATS:
             raise UserError(
                 f"{written}: no seed is the best one; leave it out of the space (stage=seeds shows their spread)"
+            )
+        if search.pruner != "none" and key in HOW_LONG:
+            raise UserError(
+                f"{written} with hydra.sweeper.pruner={search.pruner}: trials of unlike lengths would be held against "
+                "each other after as many validations; leave it out of the space, or use hydra.sweeper.pruner=none"
             )
         if key in WHICH:
             raise UserError(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from optuna.pruners import BasePruner
     from optuna.samplers import BaseSampler
     from optuna.study import Study
-    from optuna.trial import FrozenTrial
+    from optuna.trial import FrozenTrial, Trial
 
     from pipeline.experiment.settings import Sought
     from pipeline.runs.records import Record
@@ -37,9 +37,7 @@ class Pruner:
 
     def report_before(self, records: Iterable[Record]) -> None:
         """The epochs, or validations, that a run had seen before it was killed: this trial goes on with it."""
-        for number, record in enumerate((record for record in records if EPOCH in record.metrics), 1):
-            if self.metric in record.metrics:
-                self.trial.report(record.metrics[self.metric], number)
+        report(self.trial, self.metric, records)
 
     def __call__(self, epoch: int, metrics: Mapping[str, float]) -> None:
         if self.metric not in metrics:
@@ -57,6 +55,13 @@ class Pruner:
             return epoch < self.last and self.trial.should_prune()
         except (UpdateFinishedTrialError, KeyError):  # the job has outlived its search, and the next one has closed it
             return False
+
+
+def report(trial: Trial, metric: str, records: Iterable[Record]) -> None:
+    """A run's epochs, or validations, as the trial's own."""
+    for number, record in enumerate((record for record in records if EPOCH in record.metrics), 1):
+        if metric in record.metrics:
+            trial.report(record.metrics[metric], number)
 
 
 def study_file(folder: Path, name: str) -> Path:

@@ -39,8 +39,9 @@ class LocalJobs:
         self.executor = executor(folder, "local", parameters)
         self.log = folder / "submitit" / "controllers.log"  # what submitit's own processes print when they are stopped
         write_environment(folder)
-        # A cluster queues by itself; on one machine nobody else would see to it that the cells fit.
-        self.limit = settings.jobs or len(os.sched_getaffinity(0))
+        # A cluster queues by itself; on one machine nobody else would see to it that the cells fit, and each takes all
+        # cores.
+        self.limit = settings.jobs or 1
         self.jobs: dict[int, Any] = {}
 
     def room(self, cell: Cell) -> bool:

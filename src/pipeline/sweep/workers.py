@@ -35,6 +35,7 @@ class Worker:
         self.log, self.unread = log, b""
         self.pids: dict[int, int] = {}  # cell -> its process
         self.cells: dict[int, int] = {}  # those that run, and the cores that each takes
+        self.unwanted: set[int] = set()  # to be stopped as soon as their processes are known
         self.alive = True
         self.stopped = False  # by us, before it could fork its cells
         about = {"config": cell.config, "keys": cell.keys, "swept": [*cell.swept]}
@@ -59,6 +60,9 @@ class Worker:
         number = message["cell"]
         if "pid" in message:
             self.pids[number] = message["pid"]
+            if number in self.unwanted:
+                with suppress(ProcessLookupError):
+                    os.kill(self.pids[number], signal.SIGTERM)
             return None
         self.cells.pop(number, None)
         self.pids.pop(number, None)
@@ -134,6 +138,8 @@ class Workers:
                         os.killpg(worker.pids[number], signal.SIGKILL)
                     else:
                         os.kill(worker.pids[number], signal.SIGTERM)
+            elif number in worker.cells and worker.pids and not kill:  # it has others, which may be writing checkpoints
+                worker.unwanted.add(number)
             elif number in worker.cells:  # still waiting for the import: it has nothing to say
                 worker.stopped = True
                 worker.process.kill()
