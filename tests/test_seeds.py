@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from command import done, pipeline, refused, runs, status
 from hypothesis import given, settings
@@ -187,6 +188,32 @@ def test_a_difference_is_of_the_same_seeds_and_shown_only_beyond_its_interval() 
     text = section({"a": outcome(*first), "b": outcome(*above)})
     assert "It does not show what another machine, other versions or a longer training would give." in text
     assert differences({"a": outcome(0.7, 0.8), "b": outcome(0.7, 0.8)}) == ""  # two seeds have no interval
+
+
+def test_stages_that_hold_out_other_examples_are_not_compared() -> None:
+    """Of one dataset: the hash of all of it is the same, and the test sets are not."""
+    one = outcome(0.7, 0.8, 0.9)
+    fifth, half = (replace(one, receipt={**one.receipt, "held_out": {"test": sha256}}) for sha256 in ("a", "b"))
+    assert differences({"a": fifth, "b": fifth}) and differences({"a": fifth, "b": half}) == ""
+
+
+def test_what_the_seeds_note_of_the_data_is_the_results_too(tmp_path: Path) -> None:
+    """That the test examples are training examples was printed once, and kept nowhere."""
+    x, y = np.random.default_rng(0).random((90, 4)).astype(np.float32), np.arange(90) % 3
+    parts: dict[str, Any] = {
+        "x_train": x,
+        "y_train": y,
+        "x_val": 1 + x[:30],
+        "y_val": y[:30],
+        "x_test": x[:30],
+        "y_test": y[:30],
+    }
+    np.savez(tmp_path / "leak.npz", **parts)
+    words = ("dataset=npz", "dataset.file=leak.npz", "model=linear", "training.epochs=2", "tracking=none")
+    assert pipeline(tmp_path, "stage=seeds", "stage.repeats=2", *words).returncode == 0
+    (run,) = (one for one in runs(tmp_path) if (one / "cells").exists())
+    (note,) = (one for one in read_json(run / "result.json")["notes"] if "leakage" in one)
+    assert note.startswith("2 of 2 cells: 30 of the 30 test examples are also in train")
 
 
 @settings(deadline=None)  # the first call imports SciPy

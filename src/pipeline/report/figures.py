@@ -17,29 +17,32 @@ from matplotlib.ticker import MaxNLocator
 from pipeline.report.canvas import BLUE, GREY, ORANGE, canvas, plain
 from pipeline.runs.fit import Epoch
 
+MOST_CLASSES = 30  # whose counts and names a confusion matrix has room for
 FLAT = 6  # letters of a class's name that need not be turned below a column
 TITLE_WIDTH = 5.0  # inches, for a sheet of few images
 OUTPUTS = 8  # of a regression, a panel each
 NAME_LENGTH = 32  # characters of an image's name that fit above it and its bars
 
 
-def training_curves(path: Path, epochs: Sequence[Epoch], at_end: Mapping[str, float], title: str) -> None:
+def training_curves(
+    path: Path, epochs: Sequence[Epoch], tested: Mapping[str, float], title: str, of: str = "at the end"
+) -> None:
     """Loss and score of training and validation by epoch or step, with the test set's as a line.
 
-    `at_end`: the test set's loss and, where the task has one, its score by name.
+    `tested`: the test set's loss and, where the task has one, its score by name. `of`: which weights were tested.
     """
-    figure = canvas(4.5 * len(at_end), 3.6)
+    figure = canvas(4.5 * len(tested), 3.6)
     along, numbers = by(epochs)
-    for number, (name, at_test) in enumerate(at_end.items(), start=1):
+    for number, (name, at_test) in enumerate(tested.items(), start=1):
         field = "loss" if name == "loss" else "score"
-        axes = figure.add_subplot(1, len(at_end), number)
+        axes = figure.add_subplot(1, len(tested), number)
         axes.plot(
             numbers, [getattr(epoch, f"train_{field}") for epoch in epochs], "o-", ms=3, color=BLUE, label="training"
         )
         held_out = [getattr(epoch, f"validation_{field}") for epoch in epochs]
         if held_out[0] is not None:
             axes.plot(numbers, held_out, "o-", ms=3, color=ORANGE, label="validation")
-        axes.axhline(at_test, color=GREY, ls="--", label=f"test, at the end: {at_test:.4f}")
+        axes.axhline(at_test, color=GREY, ls="--", label=f"test, {of}: {at_test:.4f}")
         axes.set_xlabel(along)
         axes.set_ylabel("mean loss" if name == "loss" else name.replace("_", " "))
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
@@ -57,22 +60,23 @@ def by(epochs: Sequence[Epoch]) -> tuple[str, list[int]]:
 
 
 def confusion_matrix(path: Path, counts: np.ndarray, classes: Sequence[str], title: str) -> None:
-    """Rows: true class; columns: predicted class; colour: share of the row."""
-    side = 2.2 + 0.5 * len(classes)
+    """Rows: true class; columns: predicted class; colour: share of the row. Of many classes without the counts."""
+    every = -(-len(classes) // MOST_CLASSES)  # classes, of which one is named
+    side = 2.2 + 0.5 * len(classes) / every
     figure = canvas(side + 0.6, side)
     axes = figure.add_subplot()
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     image = axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
-    for row, column in np.ndindex(*counts.shape):
+    for row, column in np.ndindex(*counts.shape) if every == 1 else ():
         if counts[row, column]:
             colour = "white" if share[row, column] > 0.5 else "black"
             axes.text(column, row, str(counts[row, column]), ha="center", va="center", fontsize=7, color=colour)
-    ticks = range(len(classes))
-    if max(map(len, classes)) > FLAT:
-        axes.set_xticks(ticks, classes, rotation=45, ha="right", fontsize=8)
+    ticks, names = range(0, len(classes), every), classes[::every]
+    if max(map(len, names)) > FLAT:
+        axes.set_xticks(ticks, names, rotation=45, ha="right", fontsize=8, parse_math=False)
     else:
-        axes.set_xticks(ticks, classes, fontsize=8)
-    axes.set_yticks(ticks, classes, fontsize=8)
+        axes.set_xticks(ticks, names, fontsize=8, parse_math=False)
+    axes.set_yticks(ticks, names, fontsize=8, parse_math=False)
     axes.set_xlabel("predicted class")
     axes.set_ylabel("true class")
     axes.set_title(title, fontsize=10)
@@ -165,7 +169,8 @@ def _bars(
     # The names are written over the bars.
     axes.barh(heights, probabilities[best] * 1.1, height=0.27, left=left, color=colours, alpha=0.5)
     for height, index in zip(heights, best, strict=True):
-        axes.text(left + 0.04, height, f"{classes[index]}  {probabilities[index]:.2f}", va="center", fontsize=7)
+        text = f"{classes[index]}  {probabilities[index]:.2f}"
+        axes.text(left + 0.04, height, text, va="center", fontsize=7, parse_math=False)
 
 
 def _save(figure: Figure, path: Path) -> None:

@@ -317,13 +317,14 @@ def save_placement(run: Run, experiment: Experiment, seen: Observation) -> None:
 
 
 def draw_curves(run: Run, experiment: Experiment, data: Data, fit: Fit, measured: tuple[Metric, ...]) -> None:
-    """Loss and score by epoch, and of the test set at the end."""
+    """Loss and score by epoch, and of the test set with the weights that were kept."""
     from pipeline.report import figures
 
     path, found = run.artifact("figures/training_curves.png"), values(measured)
     score = data.task.score
-    at_end = {"loss": found["test/loss"]} | ({} if score is None else {score: found[f"test/{score}"]})
-    figures.training_curves(path, fit.epochs, at_end, experiment.name)
+    tested = {"loss": found["test/loss"]} | ({} if score is None else {score: found[f"test/{score}"]})
+    of = f"of step {fit.kept['step']:,}" if fit.kept.get("weights") == "best" else "at the end"
+    figures.training_curves(path, fit.epochs, tested, experiment.name, of)
 
 
 def probe_a_step(run: Run, experiment: Experiment, resolved: Resolved, data: Data, step_s: float) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 FROM_FIRST = (
     "data_sha256",
+    "held_out",
     "precision",
     "device",
     "parameters",

@@ -87,11 +87,17 @@ def differences(outcomes: Mapping[str, Outcome]) -> str:
     rows = [
         row
         for one, other in itertools.combinations(found, 2)
-        if outcomes[one].receipt.get("data_sha256") == outcomes[other].receipt.get("data_sha256")
+        if tested_on(outcomes[one]) == tested_on(outcomes[other])
         if (row := _difference(one, other, found[one], found[other]))
     ]
     columns = ("test accuracy", "mean difference", "95 % interval", "seeds", "shown")
     return markdown_rows(columns, rows) if rows else ""
+
+
+def tested_on(outcome: Outcome) -> tuple[object, object]:
+    """What tells the examples that a stage's test accuracy is of from another's; of one dataset, too, a stage may hold
+    out others."""
+    return outcome.receipt.get("data_sha256"), (outcome.receipt.get("held_out") or {}).get("test")
 
 
 def accuracies(outcome: Outcome) -> dict[str, float]:

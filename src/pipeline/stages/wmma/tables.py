@@ -128,7 +128,7 @@ def summary(bench: Found) -> tuple[tuple[str, str], ...]:
         rows.append(("error", "norm of the difference from float64 over the norm of D"))
     if bench.ceilings and not bench.others and _fewer_threads(bench):
         rows.append(("of peak", f"of the FMA peak of all {bench.plan.cores} threads, also where a kernel has fewer"))
-    right, before = _right(bench), " before any was timed" if any_timed else ""
+    right, before = _right(bench), "; what is timed, before that" if any_timed else ""
     rows.append(
         ("verified", f"{plural(len(right), 'kernel')}, {plural(sum(right), 'problem')}, each run twice{before}")
     )
