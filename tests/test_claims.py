@@ -114,6 +114,25 @@ def test_a_cell_that_could_not_start_now_is_not_claimed(tmp_path: Path) -> None:
     assert shared.next(always) is cell
 
 
+def test_a_cell_that_does_not_fit_holds_none_up_behind_it(tmp_path: Path) -> None:
+    """Of device=gpu:0,gpu:1 beside seeds, all cells of the first came first, and the second GPU idled."""
+    asked = [experiment("torch", seed) for seed in range(4)]
+    kinds: tuple[Any, ...] = ("gpu", "gpu", "cpu", "gpu")
+    cells = [
+        Cell(number, {}, dict(one.config), [], one, on_cpu(one), kind=kind)
+        for number, (one, kind) in enumerate(zip(asked, kinds, strict=True))
+    ]
+    shared, looked = Shared(cells, History(tmp_path), Claims(tmp_path), print), list[int]()
+
+    def fits(cell: Cell) -> bool:
+        looked.append(cell.number)
+        return cell.kind == "cpu"
+
+    assert shared.next(fits) is cells[2] and looked == [0, 2]  # and not the second of those that need the same
+    assert shared.next(fits) is None
+    assert [shared.next(always) for _ in range(4)] == [cells[0], cells[1], cells[3], None]
+
+
 def killed(root: Path) -> tuple[Cell, Journal, Shared]:
     """A cell, its run that was killed, and a grid that was planned after that."""
     asked = experiment("torch")

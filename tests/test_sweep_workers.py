@@ -32,7 +32,7 @@ from pipeline.sweep import worker
 from pipeline.sweep.cards import Cards
 from pipeline.sweep.plan import Cell
 from pipeline.sweep.submitit_jobs import asked_for
-from pipeline.sweep.workers import Workers
+from pipeline.sweep.workers import Worker, Workers
 
 # A model that takes its time where a variable says so, and a helper that a user edits while the sweep runs.
 PLANTED = """
@@ -559,3 +559,21 @@ def test_a_cell_waits_until_its_processes_have_cores(
     assert executor.room(cell) is expected
     running.clear()
     assert executor.room(cell)
+
+
+def test_a_cell_that_is_stopped_before_its_process_is_known_takes_no_other_with_it(tmp_path: Path) -> None:
+    """Its worker was killed, and with it older cells that were writing their checkpoints."""
+    killed: list[str] = []
+    one = Worker.__new__(Worker)
+    one.pids, one.cells, one.unwanted, one.stopped = {1: os.getpid()}, {1: 1, 2: 1}, set(), False
+    one.process = SimpleNamespace(kill=lambda: killed.append("worker"))  # type: ignore[assignment]
+    workers = Workers(Sweep(jobs=2), tmp_path)
+    workers.workers["torch"] = one
+    workers.stop(2, kill=False)
+    assert not killed
+    with subprocess.Popen(["sleep", "60"]) as process:
+        one._heard({"cell": 2, "pid": process.pid})
+        assert process.wait(timeout=30) == -signal.SIGTERM
+    one.pids.clear()  # a worker that has forked none has nothing to lose
+    workers.stop(1, kill=False)
+    assert killed == ["worker"] and one.stopped

@@ -13,7 +13,6 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -76,7 +75,8 @@ class Shared(Source):
     def __init__(self, cells: Sequence[Cell], history: History, claims: Claims, say: Callable[[str], None]) -> None:
         self.history, self.claims, self.say = history, claims, say
         self.before = dict(history.ended)
-        self.fresh, self.theirs = deque(cells), deque[Cell]()
+        self.fresh, self.theirs = list(cells), list[Cell]()
+        self.needs = {cell.number: _needs(cell) for cell in cells}
         self.running: set[str] = set()  # keys of cells that run here: of two that share one, the second waits
         self.outcomes: list[Outcome] = []
         self.try_again, self.waited_for = 0.0, 0
@@ -105,15 +105,21 @@ class Shared(Source):
         self.running.discard(_key(outcome.cell))
         self.claims.release(_key(outcome.cell))
 
-    def _first_free(self, cells: deque[Cell], fits: Callable[[Cell], bool]) -> Cell | None:
-        """The first cell that nobody runs and that has no result, claimed. The others go where they belong.
+    def _first_free(self, cells: list[Cell], fits: Callable[[Cell], bool]) -> Cell | None:
+        """The first cell that could start, that nobody runs and that has no result, claimed.
 
-        None from a cell on that could not start now: claimed, it would keep other commands from running it.
+        Those that could not start now stay where they are: claimed, they would keep other commands from running them.
+        The others go where they belong.
         """
-        for _ in range(len(cells)):
-            if not fits(cells[0]):
-                return None
-            cell = cells.popleft()
+        full: set[tuple[object, ...]] = set()  # what cells need of which there is none left
+        for cell in tuple(cells):
+            needs = self.needs[cell.number]
+            if needs in full or not fits(cell):
+                full.add(needs)
+                if len(full) == len(set(self.needs.values())):
+                    return None
+                continue
+            del cells[next(at for at, one in enumerate(cells) if one is cell)]
             if _key(cell) in self.running or not self.claims.take(_key(cell)):
                 self.theirs.append(cell)
                 continue
@@ -172,6 +178,12 @@ def _seconds(status: Status) -> float:
 def _key(cell: Cell) -> str:
     assert cell.experiment is not None
     return cell.experiment.config_sha256()
+
+
+def _needs(cell: Cell) -> tuple[object, ...]:
+    """What of a cell decides whether it could start; alike for cells of which all could, or none."""
+    assert cell.experiment is not None
+    return cell.kind, repr(cell.experiment.device), repr(cell.experiment.backend)
 
 
 def _offset(key: str) -> int:
