@@ -317,12 +317,22 @@ def test_why_the_rate_is_no_share_of_a_matmuls_is_said(part: str, setting: Any, 
     assert (found.notes, found.table, found.metrics) == ((f"utilization: not measured with {said}",), (), ())
 
 
-@pytest.mark.parametrize(("share", "end"), [(0.51, "; uncertain: others had 51% of the cores"), (0.01, ""), (None, "")])
+@pytest.mark.parametrize(
+    ("share", "later", "cold", "end"),
+    [
+        (0.51, 0.02, False, "; uncertain: others had 51% of the cores"),
+        (0.01, 0.4, False, "; uncertain: others had 40% of the cores beside the matmul"),
+        (0.01, None, True, "; uncertain: the rate is of a cold start"),
+        (0.01, 0.01, False, ""),
+        (None, None, False, ""),
+    ],
+)
 def test_a_utilization_beside_other_processes_is_marked(
-    share: float | None, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    share: float | None, later: float | None, cold: bool, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stood as if certain, a row above `others had 51% of the cores`."""
-    write_json(tmp_path / "receipt.json", {"training_rate": {"cores_of_others": share}})
+    """It stood as if certain, a row above `others had 51% of the cores`; `later`: while the matmul was measured."""
+    write_json(tmp_path / "receipt.json", {"training_rate": {"cores_of_others": share, "cold": cold}})
+    monkeypatch.setattr(transformer_extras, "Others", lambda: SimpleNamespace(share=lambda: later))
     probe = SimpleNamespace(machine=lambda *_: SimpleNamespace(FLOP_per_s=40e9, side=512))
     monkeypatch.setattr(transformer_extras, "saved_card", lambda _: {"x": [8]})
     monkeypatch.setattr(transformer_extras, "weights", SimpleNamespace(load=lambda _: {}))

@@ -17,7 +17,7 @@ from pipeline.datasets.documents import sha256
 from pipeline.errors import UserError
 from pipeline.machine.cache_folder import cache_root
 from pipeline.machine.capability import Resolved
-from pipeline.machine.others import said_of
+from pipeline.machine.others import Others, said_of
 from pipeline.models.gpt import Gpt
 from pipeline.models.transformer import reference
 from pipeline.report.table import size
@@ -90,11 +90,15 @@ def utilization(experiment: Experiment, resolved: Resolved, run: Run, result: Re
     run.say("measuring the rate of a matmul")
     length = saved_card(run.folder)["x"][0]
     flop = experiment.model.training_flop(weights.load(run.artifact("model/weights.npz")), length)
+    others = Others()
     ceiling = importlib.import_module(experiment.backend.probe).machine(experiment, resolved)
+    beside_it = said_of(others.share())
     share = rate.value * flop / ceiling.FLOP_per_s
     slower = "; other work slowed the matmul down" if share > 1 else ""
-    busy = said_of(read_json(run.folder / "receipt.json")["training_rate"]["cores_of_others"])
-    doubt = f"; uncertain: {busy}" if busy else ""
+    trained = read_json(run.folder / "receipt.json")["training_rate"]
+    doubts = [said_of(trained["cores_of_others"]) or "", f"{beside_it} beside the matmul" if beside_it else ""]
+    doubts += ["the rate is of a cold start"] if trained.get("cold") else []
+    doubt = f"; uncertain: {', '.join(said)}" if (said := list(filter(None, doubts))) else ""
     text = f"{share:.1%} of the {ceiling.FLOP_per_s / 1e9:,.0f} GFLOP/s of a matmul of side {ceiling.side:,}"
     return Result(
         (Metric("model_flop_utilization", share, "", "time", "max"),),
