@@ -405,6 +405,23 @@ def test_splits_of_other_names(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err.endswith(f"dataset.path={tmp_path / 'all'}: leaves out the split extra\n")
 
 
+def test_splits_that_number_their_classes_otherwise_are_read_by_name(tmp_path: Path) -> None:
+    """`class_encode_column` numbers each split by itself. A test split without a class was judged by wrong ones."""
+    from datasets import Dataset, DatasetDict
+
+    made = {
+        name: Dataset.from_dict({"x": [[float(ord(one))] for one in letters], "label": list(letters)})
+        for name, letters in {"train": "abcabcabc", "validation": "cb", "test": "ccb"}.items()
+    }
+    DatasetDict(made).class_encode_column("label").save_to_disk(tmp_path / "all")
+    found = HuggingFace(path=str(tmp_path / "all"), keys=("x", "label")).load(tmp_path, 0)
+    assert found.test.y.tolist() == [2, 2, 1] and found.validation.y.tolist() == [2, 1]
+    made["test"] = Dataset.from_dict({"x": [[1.0]], "label": ["d"]})
+    DatasetDict(made).class_encode_column("label").save_to_disk(tmp_path / "more")
+    with pytest.raises(UserError, match=r"test\.label: has the class d, which train has not; it has a, b, c$"):
+        HuggingFace(path=str(tmp_path / "more"), keys=("x", "label")).load(tmp_path, 0)
+
+
 def test_images_and_rows_that_are_no_bytes_are_refused(tmp_path: Path) -> None:
     from datasets import List, Value
 

@@ -311,3 +311,16 @@ def test_a_monitored_score_that_is_no_number_ends_the_training() -> None:
     with pytest.raises(RunError, match=r"^validation/accuracy became nan at step 20; training\.monitor"):
         best.take((0.4, float("nan")), 20, 2, dict)
     assert (best.value, best.step) == (0.9, 10)
+
+
+def test_a_gradient_is_clipped_in_float16_by_a_norm_beyond_it(tmp_path: Path) -> None:
+    """torch gives the norm in the gradients' dtype: an infinite one made all of them 0, and nothing was trained."""
+    run = done(
+        tmp_path, "experiment=diabetes", "dataset.normalise=false", "model.units=[1024]", "optimizer=sgd",
+        "optimizer.learning_rate=0.01", "precision=fp16", "training.clip_norm=1", "training.epochs=2",
+        "training.log_every_n_steps=1",
+    )  # fmt: skip
+    norms = [norm for record in read_metrics(run) if (norm := record.metrics.get("train/gradient_norm"))]
+    assert len(norms) > 5 and max(norms) > 65_504
+    losses = [loss for record in read_metrics(run) if (loss := record.metrics.get("epoch/train_loss"))]
+    assert losses[1] < 0.9 * losses[0]

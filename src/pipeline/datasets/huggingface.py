@@ -6,7 +6,7 @@ Arrow files, read by the package `datasets`: https://huggingface.co/docs/dataset
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -81,8 +81,13 @@ class HuggingFace(Dataset):
             )
             for name, split in splits.items()
         }
-        label = splits["train"].features[y_name]
-        named = getattr(label, "names", ()) if self.targets == "classes" else ()  # of a ClassLabel
+        names = {part: getattr(split.features[y_name], "names", ()) for part, split in splits.items()}
+        named = names["train"] if self.targets == "classes" else ()  # of a ClassLabel: each split has its own
+        if named:
+            parts = {
+                name: (x, as_numbered(y, names[name], named, f"{shown}: {name}.{y_name}"))
+                for name, (x, y) in parts.items()
+            }
         data = data_of(parts, self.targets, named, Shares(self.validation, self.test), seed, shown)
         return of_files(data) if _dtype(splits["train"].features[x_name]) is None else data
 
@@ -165,3 +170,19 @@ def _image(value: Any, shown: str) -> Any:
         return Image.open(io.BytesIO(value))
     except OSError as error:
         raise UserError(f"{shown}: holds bytes that are not a readable image ({error})") from error
+
+
+def as_numbered(y: np.ndarray, names: Sequence[str], known: Sequence[str], shown: str) -> np.ndarray:
+    """Class numbers of a split that has these names, by train's, the known ones. Raises UserError for another one."""
+    if not names or list(names) == list(known):
+        return y
+    used = [name for number, name in enumerate(names) if (y == number).any()]
+    lacking = [name for name in used if name not in known]
+    if lacking:
+        has = cut(", ".join(known), 300)
+        raise UserError(f"{shown}: has the class {lacking[0]}, which train has not; it has {has}")
+    found = y.copy()
+    for number, name in enumerate(names):
+        if name in used:
+            found[y == number] = known.index(name)
+    return found

@@ -113,10 +113,11 @@ class Step:
                 whole = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
                 overflow = whole - whole  # 0, or NaN
             torch.nn.utils.clip_grad_value_(parameters, self.training.clip_value)
-        if self.training.clip_norm is not None:
-            self.gathering.norm = torch.nn.utils.clip_grad_norm_(parameters, self.training.clip_norm)
-        elif self.training.log_gradient_norm:
-            self.gathering.norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        if self.training.needs_norm:  # in float32: above 65,504 one in float16 is infinite, and would clip all to 0
+            norm = torch.nn.utils.get_total_norm([widened(p.grad) for p in parameters if p.grad is not None])
+            if self.training.clip_norm is not None:
+                torch.nn.utils.clip_grads_with_norm_(parameters, self.training.clip_norm, norm)
+            self.gathering.norm = norm
         if overflow is not None:
             self.gathering.norm = self.gathering.norm + overflow
 
