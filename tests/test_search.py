@@ -134,16 +134,6 @@ def test_points_at_which_nothing_runs_do_not_end_a_search(tmp_path: Path) -> Non
     assert states[:3] == ["FAIL"] * 3 and "COMPLETE" in states[3:]
 
 
-def test_an_edit_between_two_trials_is_said(tmp_path: Path) -> None:
-    """Trials of two versions were ranked together."""
-    runs = [tmp_path / name for name in ("a", "b", "c")]
-    for run, sha256 in zip(runs, ("1", "1", "2"), strict=True):
-        run.mkdir()
-        (run / "code.json").write_text(json.dumps({"mine": sha256, "pipeline": "3"}))
-    assert search_report.edited_between(runs[:2]) == []
-    assert search_report.edited_between(runs) == ["mine"]
-
-
 @pytest.mark.wide
 @pytest.mark.parametrize("same", [True, False])
 def test_a_trial_that_ended_when_its_search_was_gone_is_not_lost(same: bool, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from pipeline.runs.hardware import device_differences
 from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import find_run, reap, reap_these, run_folders
 from pipeline.runs.records import Status, read_config, read_status
+from pipeline.runs.swept import has, told_apart_by
 from pipeline.spec import Config
 
 if TYPE_CHECKING:
@@ -113,16 +114,19 @@ def _check_status(reference: str, folder: Path, status: Status | None) -> None:
         raise UserError(f"resume={reference}: {folder.name} is {status.state}{again}")
 
 
-def begun_before(experiment: Experiment, resolved: Resolved) -> Checkpoint | None:
+def begun_before(experiment: Experiment, resolved: Resolved, swept: Iterable[str] = ()) -> Checkpoint | None:
     """The newest checkpoint of a killed run of the same experiment, where everything is as it was then.
+
+    `swept`: of a cell of a grid, whose runs have its values of these keys.
 
     Says of a run that it would have been, but for what has changed; and where its name is not the one asked for.
     """
     from pipeline.cli.terminal import messages
     from pipeline.runs import receipt as receipts
 
+    wanted = told_apart_by(experiment, swept)
     for folder, then in _killed(Path(experiment.settings.output_dir).absolute()):
-        if then.get("config_sha256") != experiment.config_sha256():
+        if then.get("config_sha256") != experiment.config_sha256() or not has(folder, wanted):
             continue
         checkpoint, notes = newest(folder)
         if checkpoint is not None:

@@ -124,7 +124,7 @@ def _run(path: Path) -> int:
     experiment, resolved = ready(job.config, job.keys, job.swept)
     experiment.backend.load()  # what it sets has to be set before any module imports its framework
     import_code(experiment, known, since)
-    checkpoint = begun_before(experiment, resolved) if experiment.sweep.retry != "all" else None
+    checkpoint = begun_before(experiment, resolved, job.swept) if experiment.sweep.retry != "all" else None
     return record(experiment, resolved, Member(job, path), checkpoint=checkpoint, keys=job.keys)
 
 

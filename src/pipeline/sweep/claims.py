@@ -76,7 +76,9 @@ class Shared(Source):
         self.history, self.claims, self.say = history, claims, say
         self.before = dict(history.ended)
         self.fresh, self.theirs = list(cells), list[Cell]()
-        self.needs = {cell.number: _needs(cell) for cell in cells}
+        kinds: dict[tuple[object, ...], int] = {}
+        self.needs = {cell.number: kinds.setdefault(_needs(cell), len(kinds)) for cell in cells}
+        self.kinds = len(kinds)
         self.running: set[str] = set()  # keys of cells that run here: of two that share one, the second waits
         self.outcomes: list[Outcome] = []
         self.try_again, self.waited_for = 0.0, 0
@@ -111,12 +113,14 @@ class Shared(Source):
         Those that could not start now stay where they are: claimed, they would keep other commands from running them.
         The others go where they belong.
         """
-        full: set[tuple[object, ...]] = set()  # what cells need of which there is none left
+        full: set[int] = set()  # kinds of cells of which none could start now
         for cell in tuple(cells):
-            needs = self.needs[cell.number]
-            if needs in full or not fits(cell):
-                full.add(needs)
-                if len(full) == len(set(self.needs.values())):
+            kind = self.needs[cell.number]
+            if kind in full:
+                continue
+            if not fits(cell):
+                full.add(kind)
+                if len(full) == self.kinds:
                     return None
                 continue
             del cells[next(at for at, one in enumerate(cells) if one is cell)]

@@ -15,7 +15,6 @@ from pipeline.errors import UserError
 from pipeline.report.table import in_cells
 from pipeline.runs import dynamic_imports
 from pipeline.runs.code.code_hash import code_sha256
-from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Result, count
 from pipeline.runs.run import Run
 from pipeline.sweep import summary, texts
@@ -26,7 +25,7 @@ from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, Decision, Verdict, compose_cell, decide, nothing_runs, varied_by
 from pipeline.sweep.schedule import Outcome
 from pipeline.sweep.search_metric import check_best
-from pipeline.sweep.session import MakeExecutor, Session, write
+from pipeline.sweep.session import MakeExecutor, Session, has_other_code, write
 
 WORDS: dict[Verdict, str] = {
     "run": "to run",
@@ -146,7 +145,7 @@ def record(
     cells = Shared(todo, history, claims, partial(say, console))
     resumes = settings.retry != "all"
     outcomes = session.run(cells, make, decisions, len(todo), keep, resumes=resumes)
-    edited = [outcome.cell.label for outcome in outcomes if _other_code(outcome, planned)]
+    edited = [outcome.cell.label for outcome in outcomes if has_other_code(outcome, planned)]
     if edited:
         more = f" and {len(edited) - 1} more" if edited[1:] else ""
         say(
@@ -163,12 +162,6 @@ def record(
             "the same command runs the others again",
         )
     return outcomes
-
-
-def _other_code(outcome: Outcome, planned: Mapping[int, str]) -> bool:
-    """Whether a cell ran other code than there was at the start: its worker was started after an edit."""
-    ran = read_json(outcome.run / "receipt.json").get("code_sha256") if outcome.run else None
-    return ran not in (None, planned.get(outcome.cell.number))
 
 
 def _by_reason(decisions: Sequence[Decision]) -> list[str]:

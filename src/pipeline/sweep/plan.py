@@ -17,17 +17,15 @@ from pipeline.ready import planned, ready
 from pipeline.report.table import in_cells, seconds
 from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.lookup import find_run, is_live, silence
-from pipeline.runs.records import read_config
 from pipeline.runs.result import read_result
 from pipeline.runs.start import Find, located
+from pipeline.runs.swept import has, told_apart_by
 from pipeline.sweep.history import Ask, History, Kind, Past, Where
 
 if TYPE_CHECKING:
     from pipeline.sweep.compose import Composer
 
 Verdict = Literal["run", "elsewhere", "done", "failed", "skipped"]
-
-ABSENT = object()  # for a key that a config has not
 
 
 @dataclass(frozen=True)
@@ -195,25 +193,8 @@ def past_of(cell: Cell, history: History) -> list[Past]:
     """
     assert cell.experiment is not None
     past = history.of(cell.experiment, cell.where)
-    deciding = cell.experiment.deciding()
-    wanted = {key: _at(cell.config, key) for key in map(_plain, cell.swept) if _at(deciding, key) is ABSENT}
-    wanted = {key: value for key, value in wanted.items() if value is not ABSENT}
-    if not wanted:
-        return past
-    return [run for run in past if {key: _at(read_config(run.folder), key) for key in wanted} == wanted]
-
-
-def _plain(override: str) -> str:
-    """A key without the sign that adds it, and without its package."""
-    return override.lstrip("+~").partition("@")[0]
-
-
-def _at(config: Mapping[str, Any], key: str) -> Any:
-    """The value of a dotted key, or ABSENT."""
-    found: Any = config
-    for name in key.replace("/", ".").split("."):
-        found = found.get(name, ABSENT) if isinstance(found, Mapping) else ABSENT
-    return found
+    wanted = told_apart_by(cell.experiment, cell.swept)
+    return [run for run in past if has(run.folder, wanted)]
 
 
 def decide_one(cell: Cell, retry: str, history: History) -> Decision:

@@ -273,7 +273,7 @@ class Schedule:
             return None
         if len(set(first)) > 1:
             return None
-        return f"the first {count} cells all failed alike ({self.outcomes[0].reason}); sweep.stop_after=0 goes on"
+        return f"the first {count} cells all failed alike ({self.ran[0].reason}); sweep.stop_after=0 goes on"
 
     def _stop_all(self) -> None:
         self.stopping = True

@@ -22,12 +22,14 @@ from pipeline.errors import UserError
 from pipeline.experiment import Experiment
 from pipeline.experiment.settings import Sought
 from pipeline.runs.better import check_direction
+from pipeline.runs.code.code_hash import code_sha256
 from pipeline.runs.dynamic_imports import edited, imported_by, merged
 from pipeline.runs.json_files import read_json
 from pipeline.runs.listing import WHICH
 from pipeline.runs.records import EPOCH, read_metrics
 from pipeline.runs.result import Result, by_name, metrics_of, read_result
 from pipeline.runs.resume import killed_experiments
+from pipeline.runs.swept import told_apart_by
 from pipeline.spec import group_of
 from pipeline.sweep import search_report, summary
 from pipeline.sweep.claims import AGAIN_SECONDS, Claims
@@ -42,7 +44,7 @@ from pipeline.sweep.search_claim import IMPORTED, Asked, claim, dataset_key
 from pipeline.sweep.search_metric import check_every_epoch
 from pipeline.sweep.search_settings import Search
 from pipeline.sweep.search_study import ANOTHER, finished, left, open_study, report, study_file
-from pipeline.sweep.session import MakeExecutor, Session, write
+from pipeline.sweep.session import MakeExecutor, Session, has_other_code, write
 from pipeline.sweep.space import Space, as_overrides, as_text, size
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
 
     from pipeline.runs.run import Run
 
-HOW_LONG = ("training.epochs", "training.steps", "training.validate_every")
+HOW_LONG = ("training", "training.epochs", "training.steps", "training.validate_every")
 
 
 class Trials(Source):
@@ -80,7 +82,8 @@ class Trials(Source):
         self.enough = False  # whether there is nothing to ask for until one has ended: Optuna reads its file for that
         self.failed = 0  # they count in this session, so that it ends; the next one tries other points instead
         self.history = history  # what had run before, and
-        self.done: dict[str, Path] = {}  # what has run since, by the hash of its config
+        self.done: dict[str, Path] = {}  # what has run since, by what tells runs apart
+        self.planned: dict[int, str] = {}  # the hashes of the code that the trials are to run
         self.ran: list[int] = []  # the numbers of the trials whose cells ran here
         self.reused: list[Outcome] = []  # trials since the last look whose cell had run before, or cannot run
 
@@ -137,9 +140,11 @@ class Trials(Source):
             return None
         self.history.refresh()
         decision = decide_one(cell, self.retry, self.history)
-        run = self.done.get(key) or decision.run
+        run = self.done.get(_identity(cell)) or decision.run
         if run is None and decision.verdict != "elsewhere":
+            assert cell.experiment is not None
             self.open[trial.number], self.running[trial.number], self.latest = trial, key, cell
+            self.planned[trial.number] = code_sha256(cell.experiment)
             return cell
         self.claims.release(key)
         if run is None:
@@ -195,7 +200,7 @@ class Trials(Source):
         self.claims.release(self.running.pop(outcome.cell.number))
         self.ran.append(trial.number)
         if outcome.state == "FINISHED" and outcome.run is not None and outcome.cell.experiment is not None:
-            self.done[outcome.cell.experiment.config_sha256()] = outcome.run
+            self.done[_identity(outcome.cell)] = outcome.run
             self._tell(trial, outcome.run, outcome.cell.experiment)
         elif outcome.state == "PRUNED":
             self.study.tell(trial, state=TrialState.PRUNED)
@@ -355,6 +360,11 @@ def _go_on(
         name = trials.cells.composer.config(trials.cells.fixed).get("name")
         session = Session(str(name or study.study_name), first, about, console)
         outcomes = session.run(trials, executor, [], todo, keep)
+    other = [outcome.cell.label for outcome in outcomes if has_other_code(outcome, trials.planned)]
+    if other:
+        more = f" and {len(other) - 1} more" if other[1:] else ""
+        said = f"the code was edited meanwhile: {other[0]}{more} ran other code than the search's; {ANOTHER}"
+        say(console, said)
     beside = edited(study.user_attrs.get(IMPORTED, {}))
     if beside:
         name = study.study_name
@@ -370,6 +380,12 @@ def _go_on(
 def _hash(cell: Cell) -> str:
     assert cell.experiment is not None
     return cell.experiment.config_sha256()
+
+
+def _identity(cell: Cell) -> str:
+    """What tells its runs apart from those of other cells."""
+    assert cell.experiment is not None
+    return f"{_hash(cell)} {told_apart_by(cell.experiment, cell.swept)}"
 
 
 def value_of(run: Path, name: str, direction: Sought) -> float:

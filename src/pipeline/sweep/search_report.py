@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.streams import say
 from pipeline.report.table import figure, show_table
-from pipeline.runs.json_files import read_json
 from pipeline.runs.judged_on import GIVEN_OTHERWISE, examples_of
 from pipeline.runs.result import Direction, Metric, Table
 from pipeline.sweep.search_study import ranking
@@ -57,9 +55,6 @@ def notes(study: Study, search: Search, folder: Path) -> list[str]:
     found = []
     if gone:
         found.append(f"trial {', '.join(gone)}: the run was deleted, and the study alone has its value")
-    edited = edited_between(runs.values())
-    if edited:
-        found.append(f"{', '.join(edited)} was edited between the trials: they did not all run the same")
     other = [str(counted(number)) for number in sorted(runs) if study.user_attrs.get(f"other data {number}")]
     if other:
         found.append(f"trial {', '.join(other)}: the data had changed since the trials before")
@@ -70,15 +65,6 @@ def notes(study: Study, search: Search, folder: Path) -> list[str]:
             f"{search.metrics[0]} is of {len(examples)} different sets of examples: the trials cannot be compared by it"
         )
     return found
-
-
-def edited_between(runs: Iterable[Path]) -> list[str]:
-    """Modules of which not all of these runs have the same version."""
-    versions: dict[str, set[str]] = defaultdict(set)
-    for run in runs:
-        for name, sha256 in read_json(run / "code.json").items():
-            versions[name].add(sha256)
-    return sorted(name for name, found in versions.items() if len(found) > 1)
 
 
 def _run_of(study: Study, number: int) -> str | None:

@@ -19,6 +19,7 @@ from pipeline.experiment.settings import Sweep
 from pipeline.report.table import in_cells
 from pipeline.runs.beside import beside
 from pipeline.runs.journal import Journal
+from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Result, read_result
 from pipeline.runs.run import Run
 from pipeline.sweep.ledger import Ledger
@@ -79,6 +80,14 @@ def write(run: Run, result: Result, draw: Callable[[], None]) -> None:
     for line in said:
         say(run.console, line)
     run.journal.write_result(replace(result, notes=(*result.notes, *said)))
+
+
+def has_other_code(outcome: Outcome, planned: Mapping[int, str]) -> bool:
+    """Whether a cell ran other code than there was at the start: its process was started after an edit."""
+    if outcome.run is None or outcome.cell.number not in planned:
+        return False
+    ran = read_json(outcome.run / "receipt.json").get("code_sha256")
+    return ran not in (None, planned[outcome.cell.number])
 
 
 def run_below(

@@ -1,0 +1,42 @@
+"""Keys on which no result depends, swept: whose value a run has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from command import write_files
+from in_backend import experiment, on_cpu
+
+from pipeline.runs.journal import Journal
+from pipeline.runs.json_files import write_json
+from pipeline.runs.swept import has, told_apart_by
+from pipeline.sweep.plan import Cell
+from pipeline.sweep.schedule import Outcome
+from pipeline.sweep.session import has_other_code
+
+EVERY = "training.checkpoint.every"
+
+
+def test_a_run_is_of_a_cell_with_its_values(tmp_path: Path) -> None:
+    """A killed run of every=1 was gone on with for the cell of every=null, and both cells had its rate."""
+    asked = experiment("torch")
+    assert told_apart_by(asked, ()) == {}
+    assert (
+        told_apart_by(asked, ("optimizer.learning_rate", "model", "+seed", "no.such")) == {}
+    )  # in the hash, or nowhere
+    wanted = told_apart_by(asked, (EVERY, "optimizer"))
+    assert wanted == {EVERY: None}
+    run = Journal.begin(tmp_path, "cell", asked.config).folder
+    assert has(run, wanted) and has(run, {}) and not has(run, {EVERY: 1})
+    assert has(run, {"training.checkpoint.of_today": None})  # of a run from before the key
+    assert not has(tmp_path / "none", wanted)
+
+
+def test_a_cell_that_ran_an_edit_is_found(tmp_path: Path) -> None:
+    asked = experiment("torch")
+    cell = Cell(3, {}, dict(asked.config), [], asked, on_cpu(asked))
+    write_files(tmp_path, {"run/code.json": "{}"})
+    write_json(tmp_path / "run" / "receipt.json", {"code_sha256": "new"})
+    ran = Outcome(cell, "FINISHED", "", 1.0, tmp_path / "run")
+    assert has_other_code(ran, {3: "old"}) and not has_other_code(ran, {3: "new"})
+    assert not has_other_code(ran, {})  # it had run before
