@@ -27,7 +27,7 @@ from pipeline.runs.journal import Journal
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, Result
 from pipeline.sweep import search_claim, search_report, search_study, space
-from pipeline.sweep.search import value_of
+from pipeline.sweep.search_metric import value_of
 from pipeline.sweep.search_settings import Search
 from pipeline.sweep.search_study import samplers
 

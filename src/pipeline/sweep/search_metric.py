@@ -1,8 +1,9 @@
-"""Whether a search or a grid can ask for a metric, and for that end of it: known of a training before it runs."""
+"""Whether a sweep can ask for a metric and for that end of it, known before a run; and the value that a run has of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.contracts import Dataset
@@ -10,6 +11,8 @@ from pipeline.errors import UserError, bad_choice
 from pipeline.experiment.metrics import name_of
 from pipeline.experiment.settings import Sought
 from pipeline.runs.better import ENDS, check_direction
+from pipeline.runs.records import EPOCH, read_metrics
+from pipeline.runs.result import by_name, metrics_of, read_result
 from pipeline.spec import choice, is_shipped
 
 if TYPE_CHECKING:
@@ -109,3 +112,18 @@ def _known(experiment: Experiment) -> dict[str, Any]:
         found |= {f"{part}/loss": "min"} | ({} if task.score is None else {f"{part}/{task.score}": task.better})
     found |= {f"test/{name}": direction for name, direction in task.tested.items()}
     return found | {f"test/{name_of(metric)}": metric for metric in experiment.training.metrics}
+
+
+def value_of(run: Path, name: str, direction: Sought) -> float:
+    """A metric of a finished run: of its result or, of an epoch, of the weights that it kept; else the last that its
+    journal has. Raises UserError."""
+    result = read_result(run)
+    metrics = (by_name(result.last_epoch) if result else {}) | metrics_of(run)
+    if name in metrics:
+        check_direction("hydra.sweeper.metric", name, direction, metrics[name].direction)
+        return metrics[name].value
+    logged = {key: value for record in read_metrics(run) for key, value in record.metrics.items()}
+    if name not in logged:
+        known = ", ".join(sorted({*metrics, *logged} - {EPOCH}))
+        raise UserError(f"hydra.sweeper.metric={name}: a run has no such metric; choose from {known}")
+    return logged[name]
