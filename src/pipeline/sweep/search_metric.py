@@ -1,4 +1,4 @@
-"""Whether a sweep can ask for a metric and for that end of it, known before a run; and the value that a run has of it."""
+"""Whether a sweep can ask for a metric and for that end of it, known before a run; and the value that a run has."""
 
 from __future__ import annotations
 
