@@ -12,7 +12,7 @@ from pipeline.runs.json_files import write_json
 from pipeline.runs.swept import has, told_apart_by
 from pipeline.sweep.plan import Cell
 from pipeline.sweep.schedule import Outcome
-from pipeline.sweep.session import has_other_code
+from pipeline.sweep.session import edited_meanwhile
 
 EVERY = "training.checkpoint.every"
 
@@ -34,9 +34,10 @@ def test_a_run_is_of_a_cell_with_its_values(tmp_path: Path) -> None:
 
 def test_a_cell_that_ran_an_edit_is_found(tmp_path: Path) -> None:
     asked = experiment("torch")
-    cell = Cell(3, {}, dict(asked.config), [], asked, on_cpu(asked))
+    cell = Cell(3, {"seed": "1"}, dict(asked.config), [], asked, on_cpu(asked))
     write_files(tmp_path, {"run/code.json": "{}"})
     write_json(tmp_path / "run" / "receipt.json", {"code_sha256": "new"})
     ran = Outcome(cell, "FINISHED", "", 1.0, tmp_path / "run")
-    assert has_other_code(ran, {3: "old"}) and not has_other_code(ran, {3: "new"})
-    assert not has_other_code(ran, {})  # it had run before
+    said = "the code was edited meanwhile: seed=1 ran other code than the plan's"
+    assert edited_meanwhile([ran], {3: "old"}) == said and edited_meanwhile([ran], {3: "new"}) is None
+    assert edited_meanwhile([ran], {}) is None  # it had run before

@@ -25,7 +25,7 @@ from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, Decision, Verdict, compose_cell, decide, nothing_runs, varied_by
 from pipeline.sweep.schedule import Outcome
 from pipeline.sweep.search_metric import check_best
-from pipeline.sweep.session import MakeExecutor, Session, has_other_code, write
+from pipeline.sweep.session import MakeExecutor, Session, edited_meanwhile, write
 
 WORDS: dict[Verdict, str] = {
     "run": "to run",
@@ -145,14 +145,8 @@ def record(
     cells = Shared(todo, history, claims, partial(say, console))
     resumes = settings.retry != "all"
     outcomes = session.run(cells, make, decisions, len(todo), keep, resumes=resumes)
-    edited = [outcome.cell.label for outcome in outcomes if has_other_code(outcome, planned)]
-    if edited:
-        more = f" and {len(edited) - 1} more" if edited[1:] else ""
-        say(
-            console,
-            f"the code was edited meanwhile: {edited[0]}{more} ran other code than the plan's; "
-            "the same command then runs the cells of older code again",
-        )
+    if said := edited_meanwhile(outcomes, planned):
+        say(console, f"{said}; the same command then runs the cells of older code again")
     runs = [*(decision.run for decision in decisions), *(outcome.run for outcome in outcomes)]
     beside = dynamic_imports.edited(dynamic_imports.imported_by(run for run in runs if run is not None))
     if beside:

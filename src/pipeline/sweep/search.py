@@ -32,7 +32,7 @@ from pipeline.sweep.search_metric import check_every_epoch
 from pipeline.sweep.search_settings import Search
 from pipeline.sweep.search_study import ANOTHER, finished, open_study, study_file
 from pipeline.sweep.search_trials import Trials
-from pipeline.sweep.session import MakeExecutor, Session, has_other_code, write
+from pipeline.sweep.session import MakeExecutor, Session, edited_meanwhile, write
 from pipeline.sweep.space import Space, as_text, size
 
 if TYPE_CHECKING:
@@ -109,11 +109,8 @@ def _go_on(
         name = trials.cells.composer.config(trials.cells.fixed).get("name")
         session = Session(str(name or study.study_name), first, about, console)
         outcomes = session.run(trials, executor, [], todo, keep)
-    other = [outcome.cell.label for outcome in outcomes if has_other_code(outcome, trials.planned)]
-    if other:
-        more = f" and {len(other) - 1} more" if other[1:] else ""
-        said = f"the code was edited meanwhile: {other[0]}{more} ran other code than the search's; {ANOTHER}"
-        say(console, said)
+    if said := edited_meanwhile(outcomes, trials.planned):
+        say(console, f"{said}; {ANOTHER}")
     beside = edited(study.user_attrs.get(IMPORTED, {}))
     if beside:
         name = study.study_name

@@ -82,12 +82,18 @@ def write(run: Run, result: Result, draw: Callable[[], None]) -> None:
     run.journal.write_result(replace(result, notes=(*result.notes, *said)))
 
 
-def has_other_code(outcome: Outcome, planned: Mapping[int, str]) -> bool:
-    """Whether a cell ran other code than there was at the start: its process was started after an edit."""
-    if outcome.run is None or outcome.cell.number not in planned:
-        return False
-    ran = read_json(outcome.run / "receipt.json").get("code_sha256")
-    return ran not in (None, planned[outcome.cell.number])
+def edited_meanwhile(outcomes: Sequence[Outcome], planned: Mapping[int, str]) -> str | None:
+    """In words, which cells ran other code than there was at the start: their processes were started after an edit.
+
+    `planned`: the hashes of the code that the cells were to run, by number; those that had run before have none.
+    """
+    runs = [(one.cell, one.run) for one in outcomes if one.run is not None]
+    ran = [(cell, read_json(run / "receipt.json").get("code_sha256")) for cell, run in runs]
+    other = [cell.label for cell, code in ran if code not in (None, planned.get(cell.number, code))]
+    if not other:
+        return None
+    more = f" and {len(other) - 1} more" if other[1:] else ""
+    return f"the code was edited meanwhile: {other[0]}{more} ran other code than the plan's"
 
 
 def run_below(
