@@ -1,4 +1,4 @@
-"""Test contamination by the runs that a training starts from, or that its byte pairs come from."""
+"""Contamination by the runs that a training starts from, or that its byte pairs come from."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.datasets import text_overlap
+from pipeline.datasets.duplicates import hashes, in_one_dtype, overlap
 from pipeline.datasets.text_overlap import WINDOW, common, fingerprints
 from pipeline.runs.result import read_result
-from pipeline.stages.contamination import _contamination, lineage
+from pipeline.stages.contamination import UNKNOWN, _contamination, learned_by, lineage
 
 SMALL = (
     "stage=transformer",
@@ -58,7 +59,7 @@ def test_the_share_that_two_texts_have_in_common() -> None:
 
 def test_a_lineage_ends_also_in_a_circle(tmp_path: Path) -> None:
     """Weights and adapters of runs, an export, a file of nobody's."""
-    starts = {
+    starts: dict[str, dict[str, Any]] = {
         "a": {"start": str(tmp_path / "b/artifacts/model/weights.npz")},
         "b": {"start": None, "adapters": {"start": str(tmp_path / "c/artifacts/export/safetensors/model.safetensors")}},
         "c": {"start": str(tmp_path / "a/artifacts/model/weights.npz")},
@@ -68,16 +69,40 @@ def test_a_lineage_ends_also_in_a_circle(tmp_path: Path) -> None:
         (tmp_path / name / "config.yaml").write_text(yaml.safe_dump({"model": model}))
         (tmp_path / name / "receipt.json").write_text("{}")
     (tmp_path / "config.yaml").write_text("{}")  # of a folder that is not a run
-    found = lineage([str(tmp_path / "a/artifacts/model/weights.npz"), str(tmp_path / "elsewhere.npz")])
+    found, lost = lineage([str(tmp_path / "a/artifacts/model/weights.npz"), str(tmp_path / "elsewhere.npz")])
     assert [one.name for one in found] == ["a", "b", "c"]
+    assert lost == [str(tmp_path / "elsewhere.npz")]
+    shutil.rmtree(tmp_path / "b")  # a deleted run left the runs before it out, without a word
+    found, lost = lineage([str(tmp_path / "a/artifacts/model/weights.npz")])
+    assert ([one.name for one in found], lost) == (["a"], [starts["a"]["start"]])
+
+
+def test_byte_pairs_are_those_of_the_run_that_learned_them(tmp_path: Path) -> None:
+    """Not of a run that took them from it."""
+    for name, tokens in {"a": "bpe", "b": str(tmp_path / "a/artifacts/model/card.json")}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text(yaml.safe_dump({"dataset": {"tokens": tokens}}))
+        (tmp_path / name / "receipt.json").write_text("{}")
+    card = str(tmp_path / "b/artifacts/model/card.json")
+    assert learned_by(card) == (tmp_path / "a", None)
+    assert learned_by("bpe") == (None, None)
+    assert learned_by(str(tmp_path / "copied/card.json")) == (None, str(tmp_path / "copied/card.json"))
+    shutil.rmtree(tmp_path / "a")
+    assert learned_by(card) == (None, str(tmp_path / "a/artifacts/model/card.json"))
+
+
+def test_examples_in_another_dtype_are_the_same_ones() -> None:
+    x = np.arange(12).reshape(4, 3)
+    trained, tested = in_one_dtype([x.astype(np.uint8), x[2:].astype(np.float32)])
+    assert overlap(hashes(tested), hashes(trained)) == 2
 
 
 def test_a_run_whose_data_are_not_known(tmp_path: Path) -> None:
     """Of stage=lightning: its config has a dataset, which it did not read."""
     (tmp_path / "receipt.json").write_text('{"data": "the user\'s own; pipeline has not read them"}')
     nothing: Any = None
-    said = _contamination(tmp_path, nothing, nothing, {})
-    assert said == "data that its receipt does not identify: contamination of this test cannot be ruled out"
+    said = [*_contamination(tmp_path, nothing, nothing, {})]
+    assert said == [f"data that its receipt does not identify: {UNKNOWN}"]
 
 
 def notes(folder: Path, *words: str) -> tuple[str, list[str]]:
@@ -101,7 +126,9 @@ def test_text_that_was_trained_on_by_a_run_before_the_last(tmp_path: Path) -> No
     assert said == []  # what it is tested on comes after the training text of the first
     words = (f"dataset.tokens={second}", f"model.start={second}")
     _, said = notes(tmp_path, *SMALL, "dataset.path=a.txt", *words, "dataset.test=0.4")
-    assert [one.split()[1] for one in said] == [second, first]
+    said, of_validation = ([one for one in said if f" this {name} text " in one] for name in ("test", "validation"))
+    assert all(" about 100% " in one for one in of_validation)
+    assert [[one.split()[1] for one in each] for each in (said, of_validation)] == [[second, first]] * 2
     of_text = "% of this test text (contamination): the test result is optimistic"
     shares = [int(one.partition(of_text)[0].split()[-1]) for one in said]
     assert shares == [pytest.approx(13_400 / 160, abs=8), pytest.approx(10_000 / 160, abs=8)]
@@ -109,7 +136,7 @@ def test_text_that_was_trained_on_by_a_run_before_the_last(tmp_path: Path) -> No
     _, said = notes(tmp_path, *SMALL, "dataset.path=longer.txt", *words)
     assert said[:1] == [
         f"model.start: {second} was trained on data that cannot be loaded as they were (they have changed since): "
-        "contamination of this test cannot be ruled out"
+        "contamination of what is held out here cannot be ruled out"
     ]
     export = done(tmp_path, "stage=export", f"run={first}", "tracking=none")
     start = f"model.start={export}/artifacts/export/safetensors/model.safetensors"
@@ -118,12 +145,12 @@ def test_text_that_was_trained_on_by_a_run_before_the_last(tmp_path: Path) -> No
         tmp_path, *SMALL, *SHORT, "dataset.path=other.txt", start
     )
     _, said = notes(tmp_path, *SMALL, "dataset.path=a.txt", start, "dataset.test=0.5")
-    assert [one.split()[1] for one in said] == [export.name]
+    assert [one.split()[1] for one in said] == [export.name] * 2  # of the test and of the validation
     shutil.copy(tmp_path / "runs" / first / "artifacts/model/weights.npz", tmp_path / "best.npz")
     _, (one,) = notes(tmp_path, *SMALL, "dataset.path=a.txt", "model.start=best.npz")
     assert one == (
-        f"model.start: {tmp_path}/best.npz is in no run's folder, so that what it was trained on is not known: "
-        "contamination of this test cannot be ruled out"
+        f"model.start: {tmp_path}/best.npz is in no run's folder; what it was trained on is not known: "
+        "contamination of what is held out here cannot be ruled out"
     )
 
 
@@ -135,7 +162,12 @@ def test_byte_pairs_that_were_learned_from_what_is_tested(tmp_path: Path) -> Non
     _, said = notes(tmp_path, *words, f"dataset.tokens={run}", "dataset.test=0.02")
     assert said == []
     _, said = notes(tmp_path, *words, f"dataset.tokens={run}", "dataset.test=0.5")
-    assert len(said) == 1 and said[0].startswith(f"dataset.tokens: those of {run} were learned from about 9")
+    (test, validation) = said
+    assert test.startswith(f"dataset.tokens: those of {run} were learned from about 9")
+    assert validation == (
+        f"dataset.tokens: those of {run} were learned from about 100% of this validation text (contamination): "
+        "validation is optimistic, and so is what is chosen by it"
+    )
 
 
 @pytest.mark.wide
@@ -155,9 +187,10 @@ def test_pairs_that_were_trained_on(tmp_path: Path) -> None:
     words = ("stage=seq2seq", "dataset=reversals", "dataset.validation=50", "model.width=16", "model.heads=2")
     run, _ = notes(tmp_path, *words, "dataset.train=400", "dataset.test=50")
     _, said = notes(tmp_path, *words, "dataset.train=400", "dataset.test=200", f"model.start={run}")
-    (one,) = said
+    test, validation = said
+    assert " of the 50 validation examples (contamination): " in validation
     count = int(
-        one.partition(f"model.start: {run} was trained on ")[2].partition(
+        test.partition(f"model.start: {run} was trained on ")[2].partition(
             " of the 200 test examples (contamination): the test result is optimistic"
         )[0]
     )

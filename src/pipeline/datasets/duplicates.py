@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -14,11 +14,8 @@ APART = 0x9E3779B97F4A7C1  # a large odd number, so that hashes differ by class
 def notes(splits: Mapping[str, Split]) -> tuple[str, ...]:
     """Of `splits` (train, validation, test), for people. Duplicates are examples whose x is equal, byte for byte, in a
     dtype that holds the numbers of all splits."""
-    each, found = {name: split.x for name, split in splits.items()}, []
-    if all(x.dtype.kind in "buif" for x in each.values()):  # other kinds are refused when the data are checked
-        dtype = np.result_type(*each.values())
-        each = {name: x.astype(dtype, copy=False) for name, x in each.items()}
-    hashed = {name: hashes(x) for name, x in each.items()}
+    each = in_one_dtype([split.x for split in splits.values()])
+    hashed, found = {name: hashes(x) for name, x in zip(splits, each, strict=True)}, []
     for name in ("validation", "test"):
         count = overlap(hashed[name], hashed["train"])
         if count:
@@ -27,6 +24,14 @@ def notes(splits: Mapping[str, Split]) -> tuple[str, ...]:
     if splits["train"].y.dtype.kind == "i":  # numbers that are measured twice may well differ
         found += _conflicts(np.concatenate([*hashed.values()]), [split.y for split in splits.values()])
     return tuple(found)
+
+
+def in_one_dtype(each: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Arrays in a dtype that holds the numbers of all; as they are, where some are not numbers."""
+    if not all(x.dtype.kind in "buif" for x in each):  # they are refused when the data are checked
+        return [*each]
+    dtype = np.result_type(*each)
+    return [x.astype(dtype, copy=False) for x in each]
 
 
 def overlap(tested: np.ndarray, trained: np.ndarray) -> int:

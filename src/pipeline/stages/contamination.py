@@ -1,7 +1,7 @@
-"""Test contamination: whether the weights or tokens that a training starts from were learned from its test set.
+"""Contamination: whether the weights or tokens that a training starts from were learned from what it holds out.
 
-The training splits of the earlier runs are loaded again from their configs and compared with the test: examples by
-their bytes, text by fingerprints.
+The training splits of the earlier runs are loaded again from their configs and compared with its validation and its
+test: examples by their bytes, text by fingerprints.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pipeline.contracts import Dataset
 from pipeline.datasets import Data
 from pipeline.datasets.corpus import Corpus
 from pipeline.datasets.documents import sha256
-from pipeline.datasets.duplicates import hashes, overlap
+from pipeline.datasets.duplicates import hashes, in_one_dtype, overlap
 from pipeline.datasets.loading import loaded
 from pipeline.datasets.text_overlap import common
 from pipeline.errors import Readable, UserError
@@ -29,37 +29,65 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 LEAST = 0.02  # of a text: licences and headings occur in many
-OPTIMISTIC = "the test result is optimistic"
-UNKNOWN = "contamination of this test cannot be ruled out"
+HELD_OUT = {
+    "test": "the test result is optimistic",
+    "validation": "validation is optimistic, and so is what is chosen by it",
+}
+UNKNOWN = "contamination of what is held out here cannot be ruled out"
 
 
 def said_of_contamination(experiment: Experiment, data: Data, receipt: Mapping[str, Any]) -> Iterator[str]:
-    """For people: how much of this test earlier runs were trained on. `receipt`: this run's, with its data's hashes."""
-    dataset = experiment.data_source
-    for file in starts(experiment.config):
-        if not lineage([file]):
-            yield f"model.start: {file} is in no run's folder, so that what it was trained on is not known: {UNKNOWN}"
-    for run in lineage(starts(experiment.config)):
-        said = _contamination(run, experiment, data, receipt)
-        if said is not None:
+    """For people: how much of this test and validation earlier runs were trained on. `receipt`: this run's, with the
+    hashes of its data."""
+    found, lost = lineage(starts(experiment.config))
+    for file in lost:
+        yield f"model.start: {file} is in no run's folder; what it was trained on is not known: {UNKNOWN}"
+    for run in found:
+        for said in _contamination(run, experiment, data, receipt):
             yield f"model.start: {run.name} was trained on {said}"
-    if not isinstance(dataset, Corpus) or dataset.tokens in KINDS or dataset.kind != "bpe":
-        return  # they are learned from this run's own text, or not at all
-    for run in lineage([dataset.tokens])[:1]:
-        said = _contamination(run, experiment, data, receipt)
-        if said is not None:
-            yield f"dataset.tokens: those of {run.name} were learned from {said}"
+    if not isinstance(experiment.data_source, Corpus) or experiment.data_source.kind != "bpe":
+        return  # an alphabet says little of a text
+    learner, tokens = learned_by(experiment.data_source.tokens)
+    if learner is not None:
+        for said in _contamination(learner, experiment, data, receipt):
+            yield f"dataset.tokens: those of {learner.name} were learned from {said}"
+    elif tokens is not None:
+        yield f"dataset.tokens: {tokens} is in no run's folder; what it was learned from is not known: {UNKNOWN}"
 
 
-def lineage(files: Sequence[str]) -> list[Path]:
-    """The folders of the runs that have these among their artifacts, and of those that they started from in turn."""
-    left, found = list(files), list[Path]()
+def lineage(files: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """The folders of the runs that have these among their artifacts, and of those that they started from in turn; and
+    the files that are in none, such as those of a run that was deleted."""
+    left, found, lost = list(files), list[Path](), list[str]()
     while left:
-        of = next((folder for folder in Path(left.pop(0)).parents if (folder / "receipt.json").is_file()), None)
-        if of is not None and of not in found:
-            found.append(of)
-            left += starts(read_config(of))
-    return found
+        file = left.pop(0)
+        run = _run_of(file)
+        if run is None:
+            lost.append(file)
+        elif run not in found:
+            found.append(run)
+            left += starts(read_config(run))
+    return found, lost
+
+
+def learned_by(tokens: str) -> tuple[Path | None, str | None]:
+    """The folder of the run that learned tokens, which others may have taken from it; or the file that is in none.
+
+    Neither, of tokens that are learned from the run's own text.
+    """
+    run, seen = None, set[str]()
+    while tokens not in KINDS and tokens not in seen:
+        seen.add(tokens)
+        run = _run_of(tokens)
+        if run is None:
+            return None, tokens
+        tokens = str((read_config(run).get("dataset") or {}).get("tokens", "bpe"))
+    return run, None
+
+
+def _run_of(file: str) -> Path | None:
+    """The folder of the run that has this file among its artifacts."""
+    return next((folder for folder in Path(file).parents if (folder / "receipt.json").is_file()), None)
 
 
 def starts(config: Mapping[str, Any]) -> list[str]:
@@ -71,35 +99,40 @@ def starts(config: Mapping[str, Any]) -> list[str]:
     return [one for one in named if isinstance(one, str)]
 
 
-def _contamination(run: Path, experiment: Experiment, data: Data, receipt: Mapping[str, Any]) -> str | None:
-    """How much of the test an earlier run was trained on, in words; None where no overlap was found."""
+def _contamination(run: Path, experiment: Experiment, data: Data, receipt: Mapping[str, Any]) -> Iterator[str]:
+    """How much of what is held out an earlier run was trained on, in words."""
     then = read_json(run / "receipt.json")
     if then.get("data_sha256") is None:  # of stage=lightning or stage=keras
-        return f"data that its receipt does not identify: {UNKNOWN}"
-    of_both = [(one.get("data_sha256"), one.get("held_out", {}).get("test")) for one in (then, receipt)]
-    if of_both[0] == of_both[1]:
-        return None
+        yield f"data that its receipt does not identify: {UNKNOWN}"
+        return
+    if all(then.get(key) == receipt[key] for key in ("data_sha256", "held_out")):
+        return
     try:
         before = load(read_config(run))
-        return _of_data(before.data_source, before.seed, then.get("data_sha256"), experiment, data)
+        yield from _of_data(before.data_source, before.seed, then.get("data_sha256"), experiment, data)
     except Readable as error:
-        return f"data that cannot be loaded as they were ({error}): {UNKNOWN}"
+        yield f"data that cannot be loaded as they were ({error}): {UNKNOWN}"
 
 
-def _of_data(dataset: Dataset, seed: int, known_by: Any, experiment: Experiment, data: Data) -> str | None:
-    """How much of the test is in the training split of `dataset`, in words. Raises UserError where its data changed."""
+def _of_data(dataset: Dataset, seed: int, known_by: Any, experiment: Experiment, data: Data) -> Iterator[str]:
+    """How much of what is held out is in the training split of `dataset`. Raises UserError where its data changed."""
     now = experiment.data_source
     if isinstance(dataset, Corpus) and isinstance(now, Corpus):
-        trained, tested = _text(dataset, seed, known_by).train, _text(now, experiment.seed, data.sha256).test
-        share = common(trained, tested)
-        return f"about {share:.0%} of this test text (contamination): {OPTIMISTIC}" if share >= LEAST else None
+        trained, texts = _text(dataset, seed, known_by).train, _text(now, experiment.seed, data.sha256)
+        for name, optimistic in HELD_OUT.items():
+            share = common(trained, getattr(texts, name))
+            if share >= LEAST:
+                yield f"about {share:.0%} of this {name} text (contamination): {optimistic}"
+        return
     before = loaded(dataset, seed)
     _check(before.sha256, known_by)
-    trained, tested = (
-        hashes(x, PADDING if of.holds_tokens else None) for of, x in ((before, before.train.x), (data, data.test.x))
-    )
-    count = overlap(tested, trained)
-    return f"{count:,} of the {len(data.test):,} test examples (contamination): {OPTIMISTIC}" if count else None
+    splits = {name: getattr(data, name) for name in HELD_OUT}
+    trained, *held_out = in_one_dtype([before.train.x, *(split.x for split in splits.values())])
+    there = hashes(trained, PADDING if before.holds_tokens else None)
+    for (name, split), x in zip(splits.items(), held_out, strict=True):
+        count = overlap(hashes(x, PADDING if data.holds_tokens else None), there)
+        if count:
+            yield f"{count:,} of the {len(split):,} {name} examples (contamination): {HELD_OUT[name]}"
 
 
 def _text(dataset: Corpus, seed: int, known_by: Any) -> Any:

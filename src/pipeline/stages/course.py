@@ -40,11 +40,12 @@ from pipeline.stages.rates import median_rate, rate_metrics, timings
 from pipeline.stages.shapes import said_of_layout
 from pipeline.stages.start import (
     card_of,
+    check_held_out,
     said_of_classes,
-    said_of_held_out,
     said_of_inputs,
     said_of_positions,
     said_of_settings,
+    said_of_vocabulary,
 )
 from pipeline.tasks import Task
 
@@ -187,13 +188,14 @@ def said_of_start(experiment: Experiment, data: Data, receipt: Mapping[str, Any]
     if experiment.starting.start is None:
         return ()
     start, adapters = Path(experiment.starting.start), experiment.starting.adapters.start
+    check_held_out(start, receipt, experiment.config)
     return (
         *said_of_unverified(start),
         *(said_of_unverified(Path(adapters)) if adapters else ()),
-        said_of_held_out(start, receipt, experiment.config),
         said_of_settings(start, experiment.config["model"]),
         said_of_positions(start, experiment.config),
         None if experiment.starting.start_layers else said_of_classes(card_of(start), data.task.card()),
+        None if experiment.starting.start_layers else said_of_vocabulary(start, card_of(start), data.task.card()),
         said_of_inputs(card_of(start), data.normalisation, experiment.inputs.normalise),
     )
 

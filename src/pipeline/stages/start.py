@@ -93,32 +93,35 @@ def said_of_classes(card: Mapping[str, Any], now: Mapping[str, Any]) -> str | No
     )
 
 
-def said_of_held_out(start: Path, receipt: Mapping[str, Any], config: Mapping[str, Any]) -> str | None:
-    """Where the saved model was trained on another division of the same data: it may have seen this validation.
+def check_held_out(start: Path, receipt: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Refuse a saved model that was trained on another division of the same data, whose test set was another one.
 
-    `receipt`, `config`: this run's, with the hashes of its data and of what it holds out. Raises UserError where it may
-    have seen examples of this test set.
+    `receipt`, `config`: this run's, with the hashes of its data and of what it holds out. Raises UserError. Of
+    validation examples and of other data `said_of_contamination` says how many it was trained on.
     """
     if len(start.parents) < 3:
-        return None
+        return
     then, config_then = read_json(start.parents[2] / "receipt.json"), read_config(start.parents[2])
     before, now = then.get("held_out", {}), receipt["held_out"]
-    if then.get("data_sha256") != receipt["data_sha256"]:
-        return None
-    differ = [name for name in before if before[name] != now[name]]
+    if then.get("data_sha256") != receipt["data_sha256"] or before.get("test", now["test"]) == now["test"]:
+        return
     by = {key: (config_then.get("dataset", {}).get(key), value) for key, value in config["dataset"].items()}
     shares = [f"dataset.{key}={shown(one)}" for key, (one, other) in by.items() if one != other]
     were = ", ".join([*shares, f"seed={config_then.get('seed')}"])
-    if "test" in differ:
-        raise UserError(
-            f"model.start={start}: trained on another division of the same data ({were}), so that it may have seen "
-            "examples of this test set; divide them as it did"
-        )
-    if "validation" not in differ:
+    raise UserError(
+        f"model.start={start}: trained on another division of the same data ({were}), so that it may have seen "
+        "examples of this test set; divide them as it did"
+    )
+
+
+def said_of_vocabulary(start: Path, card: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """Where weights come without the card that says which text their tokens stand for. `now`: this run's card."""
+    tokens = now.get("tokens")
+    if tokens is None or tokens["kind"] == "bytes" or "tokens" in card:
         return None
     return (
-        f"model.start: that model was trained on another division of the same data ({were}): it may have seen examples "
-        "of this validation, which then flatters; the test set is the same"
+        f"model.start: {start.name} has no card.json beside it that says what its tokens stand for; where these are "
+        "others, its embeddings and logits are those of other text"
     )
 
 
