@@ -56,18 +56,19 @@ class Counting(Dataset):
 
 @spec
 class TinyTransformer(Model):
-    """Embeddings, one block of causal self-attention, and logits; `tied`: by the embeddings' own weights."""
+    """Embeddings, one block of self-attention, and logits; `tied`: by the embeddings' own weights."""
 
     shared_start: ClassVar[bool] = True
 
     tied: bool = False
+    causal: bool = True
 
     def torch(self, shapes: Shapes) -> Any:
         import torch
         from torch import nn
         from torch.nn import functional
 
-        tied, (length,), vocabulary = self.tied, shapes.x, shapes.classes
+        tied, causal, (length,), vocabulary = self.tied, self.causal, shapes.x, shapes.classes
 
         class Net(nn.Module):
             def __init__(self) -> None:
@@ -84,7 +85,7 @@ class TinyTransformer(Model):
                 h_BTD = self.tokens(x_BT) + self.positions(torch.arange(length, device=x_BT.device))
                 n_BTD = self.norm(h_BTD)
                 query, key, value = (one(n_BTD)[:, None] for one in (self.query, self.key, self.value))
-                attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)[:, 0]
+                attended = functional.scaled_dot_product_attention(query, key, value, is_causal=causal)[:, 0]
                 logits_BTV: torch.Tensor = self.logits(h_BTD + attended)
                 return logits_BTV
 
@@ -94,7 +95,7 @@ class TinyTransformer(Model):
         import keras
         from keras import layers, ops
 
-        (length,), vocabulary = shapes.x, shapes.classes
+        causal, (length,), vocabulary = self.causal, shapes.x, shapes.classes
 
         class Attention(layers.Layer):
             def build(self, _: Any) -> None:
@@ -106,7 +107,8 @@ class TinyTransformer(Model):
             def call(self, n_BTD: Any) -> Any:
                 query, key, value = self.query(n_BTD), self.key(n_BTD), self.value(n_BTD)
                 scores = ops.matmul(query, ops.transpose(key, (0, 2, 1))) / ops.cast(WIDTH**0.5, query.dtype)
-                seen = ops.tril(ops.ones((length, length), "bool"))
+                every = ops.ones((length, length), "bool")
+                seen = ops.tril(every) if causal else every
                 return ops.matmul(ops.softmax(ops.where(seen, scores, -1e9)), value)
 
         class Positions(layers.Layer):

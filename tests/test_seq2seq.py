@@ -150,7 +150,7 @@ def test_the_exact_match_is_of_what_runs_free() -> None:
     y = np.array([[4, 5, 6, 7, END], [8, 9, END, 0, 0]])
     judge = task_of().judge(CrossEntropy())
     judge.add(x, peeks(x), y)
-    judge.decode(peeks, x, y)
+    judge.ask(peeks, x, y)
     found = {metric.name: metric.value for metric in judge.metrics()}
     assert found["test/accuracy"] == 1
     assert found["test/loss"] < 1e-9

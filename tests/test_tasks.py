@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import resource
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from anonymous_memory import most_anonymous
-from command import TORCH_THEN_WIDE, environment, pipeline, refused, runs, write_files
+from command import TORCH_THEN_WIDE, environment, pipeline, refused, runs, status, write_files
 from in_tasks import STEPS, TRAININGS
 
 from pipeline.runs.json_files import read_json
@@ -233,6 +234,21 @@ def searched(lab: Path) -> str:
 
 
 # Refusals
+
+
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+def test_a_language_model_that_looks_ahead_has_no_result(lab: Path, tmp_path: Path, backend: str) -> None:
+    """Its bits per byte were near 0, beside n-grams that look at what came before."""
+    words = ("stage=train", *LANGUAGE, "+model.causal=false", f"backend={backend}", searched(lab))
+    ended = pipeline(tmp_path, *words, **allowed(lab))
+    (run,) = runs(tmp_path)
+    assert (ended.returncode, status(run).state) == (1, "FAILED")
+    assert re.match(
+        r"RunError: the model looks ahead: other tokens from 5 on move its logits at the first 4 tokens by up to "
+        r"\d\.\de[+-]\d+; it sees what it is to predict, ",
+        str(status(run).error),
+    )
+    assert (run / "artifacts/model/weights.npz").is_file() and not (run / "result.json").exists()
 
 
 def test_refused_before_the_run(lab: Path, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def measure(
         outputs = read_only(predict(x))
         check(outputs, first)
         judge.add(read_only(x if data.normalisation is None else data.scaled(stored, dtype)), outputs, y)
-        judge.decode(predict, x, y)
+        judge.ask(predict, x, y)
         add_to(totals, data.task, outputs, y)
     return Measured(judge, totals)
 

@@ -63,8 +63,11 @@ class Judge(ABC):
         targets as the dataset has them. None can be written to.
         """
 
-    def decode(self, predict: Predict, x: np.ndarray, y: np.ndarray) -> None:  # noqa: B027  # few tasks decode
-        """One batch, as `add` gets it, of a model whose outputs are its next inputs: run it without the targets."""
+    def ask(self, predict: Predict, x: np.ndarray, y: np.ndarray) -> None:  # noqa: B027  # few tasks ask
+        """One batch, after `add` got it, to try the model on other inputs: without its targets, or with others.
+
+        Raises RunError where its answer shows that what was measured is worth nothing.
+        """
 
     @abstractmethod
     def metrics(self) -> tuple[Metric, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from pipeline.errors import RunError
 from pipeline.metrics import classification as metrics
 from pipeline.metrics.perplexity import Perplexity
 from pipeline.models import Shapes
@@ -18,9 +19,11 @@ from pipeline.tokens import Tokens
 
 if TYPE_CHECKING:
     from pipeline.contracts import Loss
+    from pipeline.runs.fit import Predict
     from pipeline.runs.result import Direction
 
 
+SAME = 1e-3  # of the largest logit: by how much rounding alone may move one
 ROWS = 1024  # sequences that are counted at once: a text may be larger than memory
 
 
@@ -99,7 +102,7 @@ class LanguageJudge(Judge):
             metrics.Mean(one) for one in (loss.numpy, metrics.accuracy, metrics.cross_entropy)
         )
         self.lengths = None if task.tokens is None else task.tokens.lengths()
-        self.bytes = 0
+        self.bytes, self.asked = 0, False
 
     def add(self, x: np.ndarray, outputs: np.ndarray, y: np.ndarray) -> None:
         logits, labels = self.task.compared(np, outputs, y)
@@ -107,6 +110,20 @@ class LanguageJudge(Judge):
             metric.add(logits, labels)
         if self.lengths is not None:
             self.bytes += int(self.lengths[labels].sum())
+
+    def ask(self, predict: Predict, x: np.ndarray, y: np.ndarray) -> None:
+        """Of the first batch: whether the model looks ahead, at the tokens that it is to predict."""
+        half = x.shape[1] // 2
+        if self.asked or not half or not np.array_equal(x[:, 1:], y[:, :-1]):  # other targets may be seen
+            return
+        self.asked = True
+        moved = by_what_follows(predict, x, half, self.task.vocabulary)
+        if moved:
+            raise RunError(
+                f"the model looks ahead: other tokens from {half + 1} on move its logits at the first {half} tokens by "
+                f"up to {moved:.1e}; it sees what it is to predict, such as by a mask that is missing or a convolution "
+                "that is padded on both sides, so that neither its loss nor its bits per byte say anything"
+            )
 
     def metrics(self) -> tuple[Metric, ...]:
         found = (
@@ -118,3 +135,18 @@ class LanguageJudge(Judge):
             return found
         bits = self.nats.total / math.log(2) / self.bytes
         return (*found, Metric("test/bits_per_byte", bits, "bits/byte", direction="min"))
+
+
+def by_what_follows(predict: Predict, x_NT: np.ndarray, half: int, vocabulary: int) -> float:
+    """By how much logits at the first `half` tokens of a sequence move with the tokens behind them; 0: by rounding.
+
+    A model that draws as it predicts moves them without a cause: of such a one nothing can be said.
+    """
+    other_NT = x_NT.copy()
+    other_NT[:, half:] = (other_NT[:, half:] + 1) % vocabulary
+    first = slice(0, half)
+    seen, unseen = (predict(x)[0, first] for x in (x_NT, other_NT))
+    moved = float(np.abs(seen - unseen).max())
+    if moved <= SAME * float(np.abs(seen).max()):
+        return 0.0
+    return moved if np.array_equal(seen, predict(x_NT)[0, first]) else 0.0

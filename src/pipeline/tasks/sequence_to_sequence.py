@@ -136,7 +136,7 @@ class SequenceJudge(Judge):
         self.loss.add(*(part[counted] for part in self.task.compared(np, outputs, y)))
         self.scores.append(self.task.scores(np, outputs, y))
 
-    def decode(self, predict: Predict, x: np.ndarray, y: np.ndarray) -> None:
+    def ask(self, predict: Predict, x: np.ndarray, y: np.ndarray) -> None:
         found = decoded(predict, x, self.task.target)
         self.matches.append((found == y).all(axis=1))
         text = self.task.text
