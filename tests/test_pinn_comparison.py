@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from command import pipeline, refused, runs
+from command import pipeline, refused, runs, write_files
 from rich.console import Console
 
 from pipeline.errors import UserError
@@ -24,6 +24,7 @@ from pipeline.pinn.problems.function import Function
 from pipeline.pinn.problems.ode import Ode
 from pipeline.pinn.problems.poisson_lshape import PoissonLShape
 from pipeline.report.table import figure, show_table
+from pipeline.runs.result import Metric
 from pipeline.stages.pinn_comparison import (
     Measured,
     PinnComparison,
@@ -31,6 +32,8 @@ from pipeline.stages.pinn_comparison import (
     classical,
     costs,
     errors,
+    measured,
+    metrics,
     reached,
     times,
     to_reach,
@@ -122,14 +125,14 @@ def test_a_grid_whose_cells_share_a_seed_is_refused(tmp_path: Path, words: tuple
 
 
 @pytest.mark.wide
-def test_a_row_says_how_many_of_its_runs_have_a_note(tmp_path: Path) -> None:
+def test_how_many_runs_have_a_note_that_differs_in_its_numbers(tmp_path: Path) -> None:
     """Also that of a network that holds the equations at its training points alone."""
     row = "solver=gauss_newton solver.steps=300 dataset=ode dataset.interior=12"
     result = pipeline(tmp_path, *COMPARISON, *LEFT_OUT, f"+stage.rows.few='{row}'")
     assert result.returncode == 0, result.stderr
     (run,) = [run for run in runs(tmp_path) if (run / "cells").exists()]
-    (note,) = (one for one in json.loads((run / "result.json").read_text())["notes"] if one.startswith("few: "))
-    assert note.startswith("few: 2 of 2 runs have a note, such as: the equations hold at the training points")
+    (note,) = json.loads((run / "result.json").read_text())["notes"]
+    assert note.startswith("2 of 2 cells, such as: the equations hold at the training points")
 
 
 @pytest.mark.parametrize("words", ["training.epochs=3", "optimizer=sgd", "loss=mse"])
@@ -169,6 +172,23 @@ def test_the_tables_fit_a_terminal(n: int) -> None:
         lines = text.getvalue().splitlines()
         for row in shown.rows:
             assert any(re.split(r"\s{2,}", line.strip()) == [each for each in row if each] for line in lines), row
+
+
+def test_a_seed_without_a_result_counts_as_infinite(tmp_path: Path) -> None:
+    """The median was of those that had not diverged."""
+    write_files(tmp_path, {"artifacts/tables/history.csv": "training_s,relative_l2\n1.0,0.1\n"})
+    entries: Any = [
+        SimpleNamespace(state="done", run=tmp_path, metrics={"test/relative_l2": Metric("test/relative_l2", error)})
+        for error in (0.1, 0.2)
+    ]
+    lost: Any = SimpleNamespace(state="failed", run=None, metrics={})
+    stage = PinnComparison(rows={"a": "solver=adam"})
+    one, other = (measured("a", [*entries, *(lost,) * count], stage) for count in (1, 3))
+    assert (one.n, one.error, one.lowest, one.highest) == (2, 0.2, 0.1, np.inf)
+    assert errors([one]).rows == (("a", "2", "2.0e-01", "1.0e-01 to inf"),)
+    assert other.error == np.inf
+    names = [[metric.name for metric in metrics([each])] for each in (one, other)]
+    assert names == [["rows", "a/relative_l2", "a/training_s"], ["rows", "a/training_s"]]
 
 
 def test_the_time_to_a_level_is_of_the_seeds_that_got_there() -> None:

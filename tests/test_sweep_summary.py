@@ -432,6 +432,18 @@ def test_what_the_cells_note_is_said_once_with_how_many_cells_note_it(tmp_path: 
     assert notes_of(outcomes, 0) == ["and 2 other notes, in the cells' results"]
 
 
+def test_notes_that_differ_in_numbers_are_one_and_say_whose_they_are(tmp_path: Path) -> None:
+    """Each was one by itself, and fell behind the five commonest."""
+    outcomes = []
+    for number, notes in enumerate((("it is 2.5e-3 off",), ("it is 10 off", "all"), ("all",))):
+        journal = Journal.begin(tmp_path, "cell", {})
+        journal.write_result(Result((), notes=notes))
+        swept = {"row": "ab"[number // 2], "seed": str(number)}
+        outcomes.append(Outcome(Cell(number, swept, {}, [], None, None), "FINISHED", "", 1.0, journal.folder))
+    assert notes_of(outcomes) == ["2 of 3 cells (row=a), such as: it is 2.5e-3 off", "2 of 3 cells: all"]
+    assert notes_of(outcomes[:2])[1] == "1 of 2 cells (seed=1): all"
+
+
 def test_cells_that_were_timed_beside_others_are_noted(tmp_path: Path) -> None:
     found = []
     for number, share in enumerate((0.02, 0.5, None, 0.25)):

@@ -22,7 +22,7 @@ from pipeline.pinn.check import refuse_keys
 from pipeline.pinn.fits import FEW, check_classical
 from pipeline.report.csv_file import csv_file
 from pipeline.runs import receipt
-from pipeline.runs.result import Metric, Result, Table, count, read_result, seconds
+from pipeline.runs.result import Metric, Result, Table, count, seconds
 from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages.cells import (
@@ -116,10 +116,9 @@ class PinnComparison(Stage):
         write_csv(run.artifact("tables/comparison.csv"), [*found, *beside])
         return Result(
             metrics=metrics([*found, *beside]),
-            table=(("errors", f"relative L2, median of {self.seeds} seeds (lowest to highest)"),),
+            table=(("errors", f"relative L2, median of {self.seeds} seeds; one without a result counts as infinite"),),
             tables=(errors([*found, *beside]), costs([*found, *beside]), times([*found, *beside], self.levels)),
             failed=without_result(entries),
-            notes=tuple(line for name in self.chosen for line in warned(name, entries)),
         )
 
 
@@ -140,8 +139,8 @@ class Reached(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """A row over its seeds. `compile_s`: beside `training_s`, NaN where compiling has no clock of its own. `to_level`:
-    what became of each level.
+    """A row over its seeds. `n`: how many have a result; the others' errors count as infinite. `compile_s`: beside
+    `training_s`, NaN where compiling has no clock of its own. `to_level`: what became of each level.
     """
 
     name: str
@@ -156,11 +155,16 @@ class Measured:
 
 
 def measured(name: str, entries: Sequence[Entry], stage: PinnComparison) -> Measured:
-    """What the finished runs of a row have measured."""
+    """What the finished runs of a row have measured.
+
+    The error of a seed without a result, which has mostly diverged, counts as infinite: the median of those that went
+    well would flatter.
+    """
     ended = [entry for entry in entries if entry.state == "done" and entry.run is not None]
     each = [entry.metrics["test/relative_l2"].value for entry in ended]
     if not each:
         return Measured(name, 0, *(float("nan"),) * 6)
+    errors = [*each, *(float("inf"),) * (len(entries) - len(each))]
     histories = [
         read_history(entry.run / "artifacts" / "tables" / "history.csv") for entry in ended if entry.run is not None
     ]
@@ -174,22 +178,14 @@ def measured(name: str, entries: Sequence[Entry], stage: PinnComparison) -> Meas
     return Measured(
         name,
         n=len(each),
-        error=statistics.median(each),
-        lowest=min(each),
-        highest=max(each),
+        error=statistics.median(errors),
+        lowest=min(errors),
+        highest=max(errors),
         training_s=middle("training_s"),
         compile_s=middle("compile_s"),
         evaluations=middle("residual_evaluations"),
         to_level=to_level,
     )
-
-
-def warned(name: str, entries: Sequence[Entry]) -> list[str]:
-    """How many runs of a row have notes, and one of them."""
-    row = [one for one in entries if one.state == "done" and one.run is not None and one.cell.swept["row"] == name]
-    results = [read_result(one.run) for one in row if one.run is not None]
-    notes = [one.notes for one in results if one is not None and one.notes]
-    return [f"{name}: {len(notes)} of {len(row)} runs have a note, such as: {notes[0][0]}"] if notes else []
 
 
 def read_history(path: Path) -> list[tuple[float, float]]:
@@ -250,7 +246,12 @@ def errors(found: Sequence[Measured]) -> Table:
     """The error of each row over its seeds."""
     heads = ("row", "seeds", "relative L2", "lowest to highest")
     rows = [
-        (one.name, str(one.n), f"{one.error:.1e}", f"{one.lowest:.1e} to {one.highest:.1e}" if one.n > 1 else "")
+        (
+            one.name,
+            str(one.n),
+            f"{one.error:.1e}",
+            f"{one.lowest:.1e} to {one.highest:.1e}" if one.lowest < one.highest else "",
+        )
         for one in found
     ]
     return Table("solvers side by side, the classical ones last: the median error", heads, tuple(rows))
@@ -294,7 +295,8 @@ def metrics(found: Sequence[Measured]) -> tuple[Metric, ...]:
     measured = [count("rows", sum(one.n > 0 for one in found))]
     for one in found:
         if one.n:
-            measured.append(Metric(f"{one.name}/relative_l2", one.error, direction="min"))
+            if np.isfinite(one.error):
+                measured.append(Metric(f"{one.name}/relative_l2", one.error, direction="min"))
             measured.append(seconds(f"{one.name}/training_s", one.training_s))
             if not np.isnan(one.compile_s):
                 measured.append(seconds(f"{one.name}/compile_s", one.compile_s))
