@@ -251,6 +251,15 @@ def test_a_language_model_that_looks_ahead_has_no_result(lab: Path, tmp_path: Pa
     assert (run / "artifacts/model/weights.npz").is_file() and not (run / "result.json").exists()
 
 
+def test_bits_per_byte_of_margins_are_noted(lab: Path, tmp_path: Path) -> None:
+    """They are of a softmax of outputs that were never trained to be probabilities."""
+    words = ("stage=train", *LANGUAGE, "loss=hinge", searched(lab))
+    assert pipeline(tmp_path, *words, **allowed(lab)).returncode == 0
+    (run,) = runs(tmp_path)
+    said = "of a softmax of the outputs, and loss=hinge trains margins, not probabilities"
+    assert f"test/perplexity, test/bits_per_byte: {said}" in read_json(run / "result.json")["notes"]
+
+
 def test_refused_before_the_run(lab: Path, tmp_path: Path) -> None:
     for words, said in {
         ("dataset=counting", "model=tiny", "stage=classifier"): (

@@ -111,7 +111,7 @@ def train(
     return Result(
         metrics=(*rate_metrics(run, fit.epochs, data.task.unit), *measured.kept, *validated, *scaled),
         table=tuple(training_table.rows(experiment, resolved, fit, measured, receipt, data.task.unit)),
-        notes=(*data.task.notes(data.train.y, data.test.y), *said_of_metrics(experiment), *together.notes),
+        notes=(*data.task.notes(data.train.y, data.test.y), *said_of_metrics(experiment, data.task), *together.notes),
         details=measured.details.tables,
         failed=measured.fault or together.failed,
     )

@@ -59,12 +59,13 @@ class Evaluate(Stage):
             check_outputs(outputs, "test example {}", first, source, resolved.precision)
 
         found = measure(experiment, resolved, data, predict, judge, check)
+        of_data = data.task.notes(data.train.y, data.test.y)
         written = receipt.of_saved(experiment, resolved, saved, data.sha256)
         run.journal.write_receipt({**written, "held_out": held_out(data)})
         return Result(
             metrics=found.kept,
             table=tuple(_rows(source, found, resolved, _changed(source, experiment.training.metrics))),
-            notes=(*notes, *said_of_metrics(experiment), *data.notes, *data.task.notes(data.train.y, data.test.y)),
+            notes=(*notes, *said_of_metrics(experiment, data.task), *data.notes, *of_data),
             details=found.details.tables,
             failed=found.fault,
         )

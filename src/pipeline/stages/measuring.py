@@ -185,10 +185,11 @@ def said_of_margins(loss: Loss, what: Sequence[str]) -> tuple[str, ...]:
     return (f"{', '.join(what)}: {said}",)
 
 
-def said_of_metrics(experiment: Experiment) -> tuple[str, ...]:
-    """`said_of_margins` of the metrics that were asked for."""
-    metrics = (metric for metric in experiment.training.metrics if metric.of_probabilities)
-    return said_of_margins(experiment.loss, [f"test/{name_of(metric)}" for metric in metrics])
+def said_of_metrics(experiment: Experiment, task: Task) -> tuple[str, ...]:
+    """`said_of_margins` of the task's own metrics and of those that were asked for."""
+    asked = [name_of(metric) for metric in experiment.training.metrics if metric.of_probabilities]
+    names = dict.fromkeys((*task.of_probabilities, *asked))
+    return said_of_margins(experiment.loss, [f"test/{name}" for name in names])
 
 
 def input_dtype(resolved: Resolved) -> str:

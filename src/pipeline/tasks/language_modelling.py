@@ -41,6 +41,7 @@ class LanguageModelling(Task):
     example_kind: ClassVar[ExampleKind | None] = "tokens"
     targets: ClassVar[Targets | None] = "classes"
     headline: ClassVar[str | None] = "test/bits_per_byte"  # a loss is of a token, of whichever alphabet
+    of_probabilities: ClassVar[tuple[str, ...]] = ("perplexity", "bits_per_byte")
     tested: ClassVar[Mapping[str, Direction]] = {
         "loss": "min",
         "accuracy": "max",
