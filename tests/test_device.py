@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 from command import environment
 
 from pipeline.machine import device
+from pipeline.machine.device import Place
+from pipeline.machine.gpu_users import others_on, said_of_others
 
 UUIDS = ("GPU-1111aaaa-0000", "GPU-1111bbbb-0000", "GPU-22220000-0000")
 PART = "MIG-33330000-0000"  # of the second GPU
@@ -139,3 +143,23 @@ def test_gpus_are_counted_as_nvml_counts_them_unless_told_otherwise(set_by_user:
     result |= {} if set_by_user is None else {"CUDA_DEVICE_ORDER": set_by_user}
     done = subprocess.run([sys.executable, "-c", code], env=result, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == order
+
+
+def test_other_processes_on_a_gpu_are_counted(driver: pytest.MonkeyPatch) -> None:
+    """Nothing said that another training had the same card. One of no number of ours is a container's: not known."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        for pids, count, said in (
+            ([os.getpid()], 0, None),
+            ([os.getpid(), child.pid], 0, None),
+            ([child.pid, 1], 1, "1 other process had gpu:0 as this run ended: its times may be theirs as well"),
+            ([os.getpid(), 1, 2], 2, "2 other processes had gpu:0 as this run ended: its times may be theirs as well"),
+            ([1, 2], None, None),
+            ([], None, None),
+        ):
+            listed = partial(map, lambda pid: SimpleNamespace(pid=pid), pids)
+            driver.setattr(DRIVER, "nvmlDeviceGetComputeRunningProcesses", lambda _, of=listed: of(), raising=False)
+            assert (others_on(0), said_of_others(Place("gpu"))) == (count, said)
+        assert others_on(99) is None and said_of_others(Place("cpu")) is None
+    finally:
+        child.communicate(b"\n")

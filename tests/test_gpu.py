@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pynvml
 import pytest
 from command import pipeline, runs, status
 from in_backend import canary_on_gpu, outcomes
@@ -23,7 +24,7 @@ from packaging.version import Version
 from bench.measure import peer
 from pipeline.machine import gpu_support
 from pipeline.machine.capability import runnable
-from pipeline.machine.device import gpus
+from pipeline.machine.device import gpus, nvml_handle
 from pipeline.machine.installed import is_installed
 from pipeline.pinn.solvers.deepxde_adam import CROSSES_NO_PLANE
 from pipeline.runs.records import read_config
@@ -105,6 +106,20 @@ def test_auto_takes_the_gpu(backend: str, tmp_path: Path) -> None:
     done = on_gpu(tmp_path, "dataset=digits", "training=quick", "tracking=none", f"backend={backend}")
     assert done.returncode == 0, done.stderr
     assert receipt_of(tmp_path)["device"]["effective"] == "gpu:0"
+
+
+def test_another_process_on_the_gpu_is_noted(tmp_path: Path) -> None:
+    code = "import torch; x = torch.ones(9, device='cuda'); print(x.sum().item(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None and other.stdout.readline() == "9.0\n"
+        done = on_gpu(tmp_path, "dataset=digits", "training=quick", "tracking=none")
+        listed = {one.pid for one in pynvml.nvmlDeviceGetComputeRunningProcesses(nvml_handle(0))}
+        other.communicate("\n")
+    if other.pid not in listed:
+        pytest.skip("the driver numbers processes as the host does")
+    assert " had gpu:0 as this run ended" in done.stderr, done.stderr
 
 
 USES = {

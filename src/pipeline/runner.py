@@ -181,6 +181,7 @@ def record(
             result = experiment.stage.run(experiment, resolved, run)
         finally:
             keep_imported(run, beside)
+        note_others(resolved, run)
         every = tuple(dict.fromkeys((*run.notes, *result.notes)))
         result = replace(result, title=experiment.name, last_epoch=run.last_epoch, notes=every)
         journal.write_result(result)
@@ -221,6 +222,15 @@ def introduce(experiment: Experiment, resolved: Resolved, run: Run, keys: Sequen
     run.journal.write_code(modules(experiment))
     for note in of_settings(experiment, keys):
         run.note(note)
+
+
+def note_others(resolved: Resolved, run: Run) -> None:
+    """That other processes have the GPU."""
+    from pipeline.machine.gpu_users import said_of_others
+
+    said = said_of_others(resolved.place)
+    if said:
+        run.note(said)
 
 
 def keep_imported(run: Run, beside: DynamicImports) -> None:

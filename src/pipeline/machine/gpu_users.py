@@ -1,0 +1,31 @@
+"""Which other processes have a GPU: its times are then theirs as well."""
+
+from __future__ import annotations
+
+from pipeline.machine.device import Place, nvml_handle
+
+
+def said_of_others(place: Place) -> str | None:
+    """In words, at the moment, after this process or one that it has started has used the GPU. None where they are
+    alone, or on a CPU, or nothing is known: in some containers the driver's numbers of processes are the host's.
+    """
+    if place.kind == "cpu":
+        return None
+    others = others_on(place.index)
+    if not others:
+        return None
+    return f"{others} other process{'es' * (others > 1)} had {place} as this run ended: its times may be theirs as well"
+
+
+def others_on(index: int) -> int | None:
+    """How many processes compute on a GPU that are neither this one nor started by it; None where it is not known."""
+    import psutil
+    import pynvml
+
+    try:
+        found = {one.pid for one in pynvml.nvmlDeviceGetComputeRunningProcesses(nvml_handle(index))}
+    except (pynvml.NVMLError, IndexError):
+        return None
+    me = psutil.Process()
+    own = {me.pid, *(child.pid for child in me.children(recursive=True))}
+    return len(found - own) if found & own else None
