@@ -36,15 +36,14 @@ class Branching(Loss):
 """
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     "words",
     [
         DIGITS,
-        pytest.param((*DIGITS, "loader=tfdata", "augmentation=images"), marks=pytest.mark.wide),
-        pytest.param(
-            (*DIGITS, "training.accumulate=2", "training.clip_norm=1", "precision=mixed_fp16"), marks=pytest.mark.wide
-        ),
-        pytest.param((*DIGITS, "model=vit", "optimizer=muon", "training.ema=0.9"), marks=pytest.mark.wide),
+        (*DIGITS, "loader=tfdata", "augmentation=images"),
+        (*DIGITS, "training.accumulate=2", "training.clip_norm=1", "precision=mixed_fp16"),
+        (*DIGITS, "model=vit", "optimizer=muon", "training.ema=0.9"),
     ],
 )
 def test_nothing_of_ours_is_parsed(words: tuple[str, ...], tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def test_a_device_that_is_split_is_refused_without_naming_a_backend(stage: str) 
     assert str(error.value) == f"device.logical_devices=2 with stage={stage}: has no effect there; leave it out"
 
 
+@pytest.mark.wide
 def test_threads_that_a_variable_asks_for_in_vain_are_noted(tmp_path: Path) -> None:
     """The receipt had OMP_NUM_THREADS=7, and what was measured had a thread for each core."""
     words = ("stage=matmul", "stage.frameworks=[numpy]", "stage.dtypes=[float64]", "stage.sizes=[8]", "stage.cores=1")

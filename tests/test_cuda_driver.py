@@ -36,6 +36,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.wide
 def test_a_kernel_is_verified_and_its_launches_are_replayed(found: Any) -> None:
     kernels = found["kernels"]
     assert kernels["fp16"] == 52 and kernels["int8"] == 50  # problems, all of them right
@@ -45,6 +46,7 @@ def test_a_kernel_is_verified_and_its_launches_are_replayed(found: Any) -> None:
     assert kernels["facts"] == {"card": "gpu:0 a stand-in", "occupancy": 0.5, "blocks_per_multiprocessor": 2}
 
 
+@pytest.mark.wide
 def test_ceilings_are_measured_by_every_probe_of_a_dtype(found: Any) -> None:
     assert found["fp16"]["ways"] == ["mma", "wgmma"] and found["int8"]["ways"] == ["mma"]
     assert found["fp32"]["ways"] == ["fma"]
@@ -53,6 +55,7 @@ def test_ceilings_are_measured_by_every_probe_of_a_dtype(found: Any) -> None:
         assert found[dtype]["enough"] and found[dtype]["n"] == 30
 
 
+@pytest.mark.wide
 def test_rounds_left_out_and_memory_that_is_not_there_are_one_message(found: Any) -> None:
     said = found["faults"]["rounds"]
     assert said.startswith("the probe mma on a stand-in: ") and "sums are wrong: that of team 0, row 0" in said
@@ -60,5 +63,6 @@ def test_rounds_left_out_and_memory_that_is_not_there_are_one_message(found: Any
     assert said.startswith("naive: cuMemAlloc: out of memory; A takes ") and said.endswith("use smaller stage.sizes")
 
 
+@pytest.mark.wide
 def test_all_that_was_made_on_the_card_is_freed(found: Any) -> None:
     assert found["held"] == dict.fromkeys(("stream", "graph", "event", "module", "retain", "memory"), 0)

@@ -371,6 +371,7 @@ def test_what_is_kept_is_found_again() -> None:
 
 
 @pytest.mark.usefixtures("cache")
+@pytest.mark.wide
 def test_another_version_driver_core_or_code_has_nothing_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "other.cpp").write_text("")
     monkeypatch.setattr(kept, "compiler", lambda: "/usr/bin/g++")

@@ -374,6 +374,7 @@ def sampled(run: Path) -> Samples:
     return samples
 
 
+@pytest.mark.wide
 def test_an_interrupted_run_leaves_its_samples(tmp_path: Path) -> None:
     words = [word for word in QUICK if not word.startswith("stage.rounds=")]
     process = begun(tmp_path, *words, "stage.frameworks=[torch]", "stage.rounds=1000")

@@ -58,6 +58,7 @@ def climbed(place: Path) -> Done:
     return pipeline(place, "experiment=amp_ladder", *SMALL, "tracking.wait=100")
 
 
+@pytest.mark.wide
 def test_each_rung_keeps_what_those_below_changed(climbed: Done, place: Path) -> None:
     assert climbed.returncode == 0, climbed.stderr
     configs = [read_config(run) for run in rungs(place)]
@@ -78,6 +79,7 @@ def test_each_rung_keeps_what_those_below_changed(climbed: Done, place: Path) ->
     assert all(before[1] <= after[0] for before, after in pairwise(spans)), "two at once"
 
 
+@pytest.mark.wide
 def test_page_locked_memory_is_left_out_on_a_cpu_and_told(climbed: Done, place: Path) -> None:
     assert "impossible here: rung=transfer: loader.pin_memory=true on cpu: " in climbed.stderr
     assert [row["state"] for row in table(ladder_of(place), "tables/cells.csv")] == ["done", "skipped", *["done"] * 5]
@@ -85,6 +87,7 @@ def test_page_locked_memory_is_left_out_on_a_cpu_and_told(climbed: Done, place: 
     assert "skipped: loader.pin_memory=true on cpu" in climbed.stdout
 
 
+@pytest.mark.wide
 def test_its_figures_are_those_of_the_rungs(climbed: Done, place: Path) -> None:
     assert climbed.returncode == 0
     outcome = table(ladder_of(place), "ladder.csv")
@@ -107,6 +110,7 @@ def test_its_figures_are_those_of_the_rungs(climbed: Done, place: Path) -> None:
     assert whole["amp/images_per_s"] == results[4]["images_per_s"]
 
 
+@pytest.mark.wide
 def test_the_table_has_the_source_beside_it(climbed: Done, place: Path) -> None:
     lines = climbed.stdout.splitlines()
     heads = next(line for line in lines if line.startswith("rung"))
@@ -120,6 +124,7 @@ def test_the_table_has_the_source_beside_it(climbed: Done, place: Path) -> None:
     assert (ladder_of(place) / "artifacts" / "ladder.png").stat().st_size > 5000
 
 
+@pytest.mark.wide
 def test_mlflow_has_the_rungs_below_the_ladder(climbed: Done, place: Path) -> None:
     from mlflow import MlflowClient
 

@@ -104,6 +104,7 @@ def test_a_layer_of_unknown_layout_keeps_its_tensors_names_and_start(found: Outc
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+@pytest.mark.wide
 def test_a_models_own_initialization_stays(found: Outcomes[OwnModels], backend: str) -> None:
     """A layer set to 0.125 and trained at 1e-9 was saved with Glorot's values, from -0.1 to 0.1."""
     eighth = found[backend].eighth

@@ -57,6 +57,7 @@ def test_every_step_of_every_optimizer_is_the_same(more: Both, name: str, other:
 
 @pytest.mark.parametrize("backend", EACH)
 @pytest.mark.parametrize("name", ["muon", "adamw"])
+@pytest.mark.wide
 def test_a_matrix_in_bfloat16_decays_by_as_much_as_in_float64(name: str, backend: str) -> None:
     found, (start, _) = outcomes(in_backend.narrow)[backend], in_backend.narrow_start()
     wide, narrow = (np.vdot(found[name, dtype], start) / np.vdot(start, start) for dtype in ("float64", "bfloat16"))
@@ -66,6 +67,7 @@ def test_a_matrix_in_bfloat16_decays_by_as_much_as_in_float64(name: str, backend
 
 @pytest.mark.parametrize("backend", EACH)
 @pytest.mark.parametrize("name", ["momentum", "rmsprop", "muon"])
+@pytest.mark.wide
 def test_a_matrix_in_bfloat16_moves_as_far_as_in_float64(name: str, backend: str) -> None:
     found, (start, _) = outcomes(in_backend.narrow)[backend], in_backend.narrow_start()
     wide, narrow = (found[name, dtype] - start for dtype in ("float64", "bfloat16"))

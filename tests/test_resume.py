@@ -290,6 +290,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.wide
 def test_a_stop_while_a_run_finishes_leaves_it_finished(tmp_path: Path) -> None:
     """It said RUNNING, and was then one that `ended without a word`."""
     words = ("dataset=digits", "model=linear", "training.steps=40", "training.checkpoint.every=5", "tracking=none")

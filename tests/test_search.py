@@ -106,6 +106,7 @@ def test_several_objectives(tmp_path: Path) -> None:
     assert all(len(trial.values) == 2 for trial in study(tmp_path))
 
 
+@pytest.mark.wide
 def test_a_point_is_proposed_when_all_before_it_are_known(tmp_path: Path) -> None:
     """One at a time, a trial's point was drawn while the one before it ran, from a result less."""
     words = (*OPTUNA, SPACE[0], "training.epochs=1", "hydra.sweeper.trials=3", "sweep.jobs=1")
@@ -115,6 +116,7 @@ def test_a_point_is_proposed_when_all_before_it_are_known(tmp_path: Path) -> Non
     assert all(before.datetime_complete <= after.datetime_start for before, after in pairwise(trials))
 
 
+@pytest.mark.wide
 def test_a_trial_without_a_pruner_has_its_curve_for_a_later_one(tmp_path: Path) -> None:
     """The first trial under a pruner was held against none of those before, the next one against that one alone."""
     words = (*OPTUNA, "optimizer=adam,sgd", "training.epochs=2", "hydra.sweeper.trials=1")
@@ -126,6 +128,7 @@ def test_a_trial_without_a_pruner_has_its_curve_for_a_later_one(tmp_path: Path) 
     assert trial.intermediate_values == dict(enumerate(logged, start=1))
 
 
+@pytest.mark.wide
 def test_points_at_which_nothing_runs_do_not_end_a_search(tmp_path: Path) -> None:
     words = ("optimizer=sgd,adam", "optimizer.momentum=interval(0.0,0.9)", "training.epochs=1")
     result = pipeline(tmp_path, *OPTUNA, *words, "hydra.sweeper.trials=5", "hydra.sweeper.seed=3")

@@ -197,6 +197,7 @@ def test_stages_that_hold_out_other_examples_are_not_compared() -> None:
     assert differences({"a": fifth, "b": fifth}) and differences({"a": fifth, "b": half}) == ""
 
 
+@pytest.mark.wide
 def test_what_the_seeds_note_of_the_data_is_the_results_too(tmp_path: Path) -> None:
     """That the test examples are training examples was printed once, and kept nowhere."""
     x, y = np.random.default_rng(0).random((90, 4)).astype(np.float32), np.arange(90) % 3

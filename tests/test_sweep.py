@@ -255,6 +255,7 @@ def test_repetitions_are_a_median_and_a_range(tmp_path: Path) -> None:
     assert f"{values[1]:.4f} ({values[0]:.4f} to {values[2]:.4f}, n=3)" in line
 
 
+@pytest.mark.wide
 def test_a_number_written_in_two_ways_is_one_cell(tmp_path: Path) -> None:
     words = ("model=linear", *QUIET)
     result = pipeline(tmp_path, "-m", "optimizer.learning_rate=1,1.0", "seed=0,1", *words)
@@ -328,6 +329,7 @@ def test_devices_of_a_grid_in_any_notation(tmp_path: Path) -> None:
     assert [read_config(run)["device"]["name"] for run in trained(tmp_path)] == ["cpu"]
 
 
+@pytest.mark.wide
 def test_cells_that_differ_in_what_no_result_depends_on_are_measured_each(tmp_path: Path) -> None:
     """The second took the first's rate: what writing checkpoints costs came out as nothing."""
     words = ("-m", "training.checkpoint.every=null,1", *QUIET)

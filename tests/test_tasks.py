@@ -21,6 +21,7 @@ from in_tasks import STEPS, TRAININGS
 
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import metrics_of
+from pipeline.tasks.language_modelling import by_what_follows
 
 HERE = Path(__file__).parent
 BACKENDS = ("torch", "tensorflow", "jax")
@@ -236,7 +237,22 @@ def searched(lab: Path) -> str:
 # Refusals
 
 
+def test_logits_are_moved_by_what_comes_before_them_alone() -> None:
+    x_NT, noise = np.arange(24).reshape(3, 8) % 5, np.random.default_rng(0)
+    known_NTV = np.eye(5)[x_NT]
+
+    def of(x: np.ndarray) -> np.ndarray:
+        return np.eye(5)[x]
+
+    assert by_what_follows(lambda x: np.cumsum(of(x), axis=1), x_NT, 4, 5) == 0
+    assert by_what_follows(lambda x: np.roll(of(x), -1, axis=1), x_NT, 4, 5) == 1
+    assert by_what_follows(lambda x: of(x) + noise.normal(size=known_NTV.shape), x_NT, 4, 5) == 0  # it draws
+    rounded = 1e-5 * np.roll(known_NTV, -1, axis=1)
+    assert by_what_follows(lambda x: known_NTV if (x == x_NT).all() else known_NTV + rounded, x_NT, 4, 5) == 0
+
+
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+@pytest.mark.wide
 def test_a_language_model_that_looks_ahead_has_no_result(lab: Path, tmp_path: Path, backend: str) -> None:
     """Its bits per byte were near 0, beside n-grams that look at what came before."""
     words = ("stage=train", *LANGUAGE, "+model.causal=false", f"backend={backend}", searched(lab))
@@ -251,6 +267,7 @@ def test_a_language_model_that_looks_ahead_has_no_result(lab: Path, tmp_path: Pa
     assert (run / "artifacts/model/weights.npz").is_file() and not (run / "result.json").exists()
 
 
+@pytest.mark.wide
 def test_bits_per_byte_of_margins_are_noted(lab: Path, tmp_path: Path) -> None:
     """They are of a softmax of outputs that were never trained to be probabilities."""
     words = ("stage=train", *LANGUAGE, "loss=hinge", searched(lab))

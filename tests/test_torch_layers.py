@@ -223,6 +223,7 @@ FLOP = {
 }
 
 
+@pytest.mark.wide
 def test_convolutions_of_any_dimension_have_their_flop() -> None:
     """The forward pass, and as much for each of two gradients, whichever operations torch calls for a dtype.
 
@@ -255,6 +256,7 @@ print(json.dumps(sorted([one.FLOP for one in products(seen.events(), (8, 16, 16)
 """
 
 
+@pytest.mark.wide
 def test_convolutions_that_halve_and_double_have_their_flop_beside_each_other() -> None:
     """With images and filters of the same sizes one had the places of the other."""
     done = subprocess.run([sys.executable, "-c", BOTH], capture_output=True, text=True, timeout=200, check=False)
@@ -287,6 +289,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.wide
 def test_products_with_vectors_in_place_and_over_time_have_their_flop() -> None:
     """Their dtypes were in the receipt, and their time counted as other work."""
     done = subprocess.run([sys.executable, "-c", OTHERS], capture_output=True, text=True, timeout=200, check=False)

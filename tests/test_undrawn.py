@@ -53,6 +53,7 @@ def undrawn(folder: Path, *words: str) -> tuple[int, str, Path]:
     ],
     ids=lambda words: next(word for word in words if word.startswith("stage=")),
 )
+@pytest.mark.wide
 def test_a_fault_in_a_figure_costs_no_result(words: tuple[str, ...], tmp_path: Path) -> None:
     """It did but for trainings: an hour of measurements was FAILED, without a number."""
     code, stderr, run = undrawn(tmp_path, *words)
@@ -64,6 +65,7 @@ def test_a_fault_in_a_figure_costs_no_result(words: tuple[str, ...], tmp_path: P
 
 
 @pytest.mark.parametrize("words", [("-m", "seed=0,1"), pytest.param(SEARCH, marks=pytest.mark.wide)])
+@pytest.mark.wide
 def test_a_fault_in_a_sweeps_figure_costs_no_table(words: tuple[str, ...], tmp_path: Path) -> None:
     _, stderr, sweep = undrawn(tmp_path, *words, *DIGITS)
     assert f"figure: not drawn: {FAULT}" in stderr
@@ -72,6 +74,7 @@ def test_a_fault_in_a_sweeps_figure_costs_no_table(words: tuple[str, ...], tmp_p
     assert result["tables"]
 
 
+@pytest.mark.wide
 def test_figures_are_drawn_where_the_users_matplotlib_sets_all_text_by_tex(tmp_path: Path) -> None:
     """Without TeX nothing could be drawn; with it, no label with an underscore."""
     (tmp_path / "matplotlibrc").write_text("text.usetex: True\n")
