@@ -261,7 +261,7 @@ def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:
         run.say(f"precision={experiment.precision.name}: {resolved.precision_reason}")
     if by := unscaled(experiment, resolved):
         run.say(f"{by}: {UNSCALED}")
-        if experiment.optimizer.averages_squares:
+        if experiment.optimizer.divides_by_squares:
             run.note(f"{by}: optimizer={choice(experiment.optimizer)} {SQUARES_VANISH}")
 
 

@@ -82,13 +82,13 @@ class Optimizer(Part):
 
     `decay`: which weights its weight decay, if any, shrinks: `all`, or `matrices` (`decays`). `several`: it has several
     kinds of update, and `kinds` says which a weight gets; `asks_the_model`: it may refuse the model's weights there.
-    `averages_squares`: it divides by the root of a mean of squared gradients, which are 0 in float16 where gradients
-    are small.
+    `divides_by_squares`: it divides by the root of squared gradients alone, which are 0 in float16 where gradients are
+    small.
     """
 
     one_of: ClassVar[tuple[str, ...]] = ("torch", "keras")
     several: ClassVar[bool] = False
-    averages_squares: ClassVar[bool] = False
+    divides_by_squares: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 

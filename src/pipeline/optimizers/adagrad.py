@@ -20,6 +20,11 @@ class Adagrad(Optimizer):
     initial_accumulator: Annotated[float, Field(ge=0)] = 0.1
     epsilon: Epsilon = 1e-7
 
+    @property
+    def divides_by_squares(self) -> bool:  # type: ignore[override]  # it depends on a setting
+        """Unless their sum starts above 0."""
+        return self.initial_accumulator == 0
+
     def slots(self) -> int:
         return 1
 

@@ -14,7 +14,7 @@ from pipeline.spec import spec
 class Adam(Optimizer):
     """`epsilon` is added to the bias-corrected root, as in algorithm 1; 1e-7 is Keras's default, torch's is 1e-8."""
 
-    averages_squares: ClassVar[bool] = True
+    divides_by_squares: ClassVar[bool] = True
 
     learning_rate: LearningRate = 1e-3
     beta_1: Decay = 0.9

@@ -14,7 +14,7 @@ from pipeline.spec import spec
 class AdamW(Optimizer):
     """Before each step every weight shrinks by `learning_rate * weight_decay` of itself."""
 
-    averages_squares: ClassVar[bool] = True
+    divides_by_squares: ClassVar[bool] = True
 
     learning_rate: LearningRate = 1e-3
     beta_1: Decay = 0.9

@@ -29,7 +29,7 @@ class Muon(Optimizer):
     `epsilon`: of all other weights, which do not decay. A schedule scales both rates.
     """
 
-    averages_squares: ClassVar[bool] = True
+    divides_by_squares: ClassVar[bool] = True
     several: ClassVar[bool] = True
 
     learning_rate: LearningRate = 0.02

@@ -14,7 +14,7 @@ from pipeline.spec import spec
 class RmsProp(Optimizer):
     """`rho` is the decay of the running mean of squared gradients; `epsilon` is added to its root."""
 
-    averages_squares: ClassVar[bool] = True
+    divides_by_squares: ClassVar[bool] = True
 
     learning_rate: LearningRate = 1e-3
     rho: Decay = 0.9

@@ -14,9 +14,8 @@ from torch import Tensor
 from pipeline.backends import missing_for_compile
 from pipeline.backends.shared.two_layer import Form, Way
 from pipeline.backends.torch.arrays import Arrays
+from pipeline.backends.torch.compiled import WARM_UP
 from pipeline.backends.torch.compilers import DYNAMO, SCRIPT, compiled_graphs, compiled_nothing
-
-WARM_UP = 3  # steps on a side stream before a capture
 
 
 def step(x: Tensor, y: Tensor, w1: Tensor, w2: Tensor, rate: float) -> tuple[Tensor, Tensor, Tensor]:
