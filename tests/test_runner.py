@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import re
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +84,12 @@ def test_a_librarys_other_errors_stay_as_they_are(tmp_path: Path, text: str) -> 
 def test_another_error_stays_as_it_is(tmp_path: Path) -> None:
     error = OSError(errno.ENOENT, os.strerror(errno.ENOENT), "x")
     assert explained(error, RESOLVED, tmp_path, Classifier()) is error
+
+
+def test_seconds_since_a_process_began_are_no_more_than_have_passed() -> None:
+    """By the wall time of boot, of which the kernel tells whole seconds, they were up to one more."""
+    code = "import time; from pipeline.runs.run import seconds_since_start as s; time.sleep(0.3); print(s())"
+    before = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    passed = time.monotonic() - before
+    assert 0.3 <= float(done.stdout) <= passed + 0.02  # a clock tick, and another of rounding
