@@ -203,17 +203,26 @@ def cell(found: Figure | None, line: Line, letters: Mapping[str, str]) -> str:
 
 def missed_limits(entry: Mapping[str, Any]) -> list[Row]:
     """The rows that missed their limit in a part that ended well; none of a part that went wrong."""
-    well = entry.get("state") == "failed" and (entry.get("message") or "").startswith(NOT_MET)
+    well = ended_well(entry.get("state", ""), entry.get("message"))
     return [row for row in entry.get("rows", ()) if well and row.get("met") is False]
 
 
+def ended_well(state: str, message: str | None) -> bool:
+    """Whether a part has measured all that it should: it passed, or missed limits."""
+    return state == "passed" or (message or "").startswith(NOT_MET)
+
+
 def missed(files: Sequence[Mapping[str, Any]]) -> str:
-    """All limits that were missed, by the newest entry of each part."""
-    newest: dict[str, Mapping[str, Any]] = {}
+    """All limits that were missed, by the newest row of each, as `figure` has it; of a part that has ended well since
+    by that alone."""
+    newest: dict[str, dict[str, str | None]] = {}  # by part and row
     for kept in files:
-        newest |= kept["results"]
-    rows = [row for entry in newest.values() for row in missed_limits(entry)]
-    return "; ".join(map(limit, rows)) or "none"
+        for part, entry in kept["results"].items():
+            short, rows = missed_limits(entry), entry.get("rows", ())
+            found = {row["what"]: limit(row) if row in short else None for row in rows}
+            whole = bool(found) and ended_well(entry.get("state", ""), entry.get("message"))
+            newest[part] = found if whole else newest.get(part, {}) | found
+    return "; ".join(one for rows in newest.values() for one in rows.values() if one) or "none"
 
 
 def limit(row: Row) -> str:

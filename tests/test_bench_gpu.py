@@ -709,6 +709,25 @@ def test_a_figure_says_whether_it_missed_its_limit_or_others_of_its_part_did(tmp
     assert found["limits that were missed"].startswith("torch, peak 5e+08 (at most 1e+09); ")
 
 
+@pytest.mark.parametrize("others", [[], [row("jax, peak", [5e8], "bytes")]])
+def test_a_missed_limit_stays_until_its_part_is_measured_again(others: list[dict[str, Any]], tmp_path: Path) -> None:
+    """A later part that found nothing, or was stopped before that row, does not make it `none`."""
+    limit = {"limit": "at most 1e+09"}
+    peak = row("torch, peak", [5e8], "bytes") | limit
+    git = {"git": {"commit": None, "dirty": None}}
+    ends = [
+        {**git, "state": "failed", "message": "not met: torch, peak", "rows": [{**peak, "met": False}]},
+        {**git, "state": "out of time", "message": "stopped after 75 s", "rows": others},
+        {**git, "state": "passed", "message": "", "rows": [{**peak, "met": True}]},
+    ]
+    shown = []
+    for day, entry in enumerate(ends, 1):
+        where = {"cpu": "AMD EPYC", "cores": 16, "date": f"2026-01-0{day}", "gpu": {"name": "NVIDIA H200"}}
+        keep(tmp_path, where, {"memory limit, torch": entry})
+        shown.append(lines_of(tmp_path)["limits that were missed"])
+    assert shown == ["torch, peak 5e+08 (at most 1e+09)", "torch, peak 5e+08 (at most 1e+09)", "none"]
+
+
 def test_a_rehearsal_enters_no_table(tmp_path: Path) -> None:
     where = {"cpu": "x", "cores": 1, "date": "2026-01-01", "gpu": {"name": "NVIDIA H200"}, "rehearsal": True}
     keep(tmp_path, where, {"gpt_gpu": {"rows": [row("training", [1.0], "tokens/s")]}})

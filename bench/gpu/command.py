@@ -22,7 +22,7 @@ from bench.gpu.parts import PARTS, SECONDS, Part
 from bench.gpu.session import Ended, ends_by_signal, run, said
 from bench.kept import keep, path_of, results
 from bench.names import unknown
-from bench.table import NONE, NOT_MET
+from bench.table import NONE, NOT_MET, ended_well
 from pipeline.cli.terminal import messages
 from pipeline.machine import gpu_support
 from pipeline.machine.device import gpus
@@ -132,11 +132,6 @@ class Bench:
         if found_less(outcome, before.get("rows", [])):
             entry = before if outcome.state == "skipped" else {**before, "later": entry}
         keep(self.root, self.where, {part.name: entry})
-
-
-def ended_well(state: str, message: str) -> bool:
-    """Whether a part has measured all that it should: it passed, or missed limits."""
-    return state == "passed" or message.startswith(NOT_MET)
 
 
 def found_less(outcome: Outcome, before: Sequence[Mapping[str, Any]]) -> bool:
