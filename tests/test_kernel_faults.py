@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -27,8 +27,11 @@ import pytest
 from command import without_place
 from pydantic import ValidationError
 
+from pipeline.backends import Torch
+from pipeline.command_line import composed
 from pipeline.contracts.kernels import Kernel, Launch
 from pipeline.errors import RunError, UserError, cut
+from pipeline.experiment import Experiment
 from pipeline.kernels import on_card as on_card_module
 from pipeline.kernels import verify as verifying
 from pipeline.kernels.apart import Apart
@@ -50,10 +53,13 @@ from pipeline.kernels.shim.program import available
 from pipeline.kernels.timing import Times, in_turns
 from pipeline.kernels.torch.launch import one_message
 from pipeline.kernels.verify import Case, all_cases, verify
+from pipeline.machine import device
 from pipeline.machine.blas import SPINS_S
+from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Device, Gpu, Place
+from pipeline.ready import ready
 from pipeline.runs.json_files import plain
-from pipeline.spec import build_as, spec
+from pipeline.spec import Config, build_as, spec
 from pipeline.stages.wmma import bench as bench_module
 from pipeline.stages.wmma import machine_code, tables
 from pipeline.stages.wmma.bench import Bench
@@ -850,18 +856,44 @@ def test_graphs_make_as_many_launches_as_are_asked_for(calls: int) -> None:
 GPUS = (Gpu(0, "first", 1 << 34, (9, 0)), Gpu(1, "second", 1 << 34, (7, 0)))
 
 
+@pytest.mark.parametrize(("name", "index"), [("auto", 0), ("cuda:1", 1), ("gpu", 0), ("cpu", None)])
+def test_the_card_is_the_one_that_device_names(name: str, index: int | None) -> None:
+    assert asked(name) == index
+
+
+def on_two_cards(word: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Experiment, Resolved, list[int]]:
+    """What is made of a command beside GPUS and a torch without CUDA, and whose memory is looked at."""
+    for module in (device, on_card_module):
+        monkeypatch.setattr(module, "gpus", lambda: GPUS)
+    monkeypatch.setattr(Torch, "no_gpu_because", lambda *_: "the installed torch is a CPU build")
+    monkeypatch.setattr(driver, "missing", lambda _: on_card_module.missing_card(None))
+    judged: list[int] = []
+    found: list[tuple[Experiment, Resolved]] = []
+
+    def free(index: int) -> int:
+        judged.append(index)
+        return 1 << 34
+
+    def act(config: Config, overridden: Sequence[str]) -> int:
+        found.append(ready(config, overridden))
+        return 0
+
+    monkeypatch.setattr("pipeline.stages.wmma.memory.gpu_free_bytes", free)
+    composed(["stage=wmma", "stage.kernels=[numpy,cpu_naive,naive]", "tracking=none", word], act)
+    return (*found[0], judged)
+
+
 @pytest.mark.parametrize(
-    ("name", "place", "index"),
-    [
-        ("auto", Place("cpu"), 0),  # torch has no CUDA here; our kernels need none of it
-        ("auto", Place("gpu", 1), 1),
-        ("cuda:1", Place("gpu", 1), 1),
-        ("gpu", None, 0),
-        ("cpu", Place("cpu"), None),
-    ],
+    ("word", "place"),
+    [("device=auto", Place("gpu", 0)), ("device=gpu:1", Place("gpu", 1)), ("device=cpu", Place("cpu"))],
 )
-def test_the_card_is_the_one_that_device_names(name: str, place: Place | None, index: int | None) -> None:
-    assert asked(name, place) == index
+def test_our_kernels_run_where_it_is_announced_whatever_torch_can_use(
+    word: str, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a torch without CUDA the run was announced on the CPU, and its kernels were timed on a GPU."""
+    _, resolved, judged = on_two_cards(word, monkeypatch)
+    assert resolved.place == place
+    assert judged == [place.index] * (place.kind == "gpu")
 
 
 def test_a_kernel_says_what_it_needs_of_the_card_that_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,8 @@ def ready(config: Config, overridden: Sequence[str], swept: Sequence[str] = ()) 
         try:
             cell_of(config)  # what cannot run here is refused before NumPy is imported, which takes as long as all else
         except Impossible:
-            if stage_of(config).computes_by is None:  # else its own frameworks decide, when it is checked
+            stage = stage_of(config)
+            if stage.computes_by is None and not stage.own_kernels:  # else these decide, when it is checked
                 raise
     return _on_this_machine(_built(config, overridden), overridden, swept)
 
@@ -59,7 +60,8 @@ def _on_this_machine(
     else:
         refuse_launched(f"stage={choice(experiment.stage)}", experiment.device.processes)
     check_installed(experiment.needs)
-    resolved = experiment.stage.resolved or cell_of(experiment.config, experiment.stage.computes_by)
+    stage = experiment.stage
+    resolved = stage.resolved or cell_of(experiment.config, stage.computes_by, any_gpu=stage.own_kernels)
     if not experiment.stage.starts_from_run:
         started, backend = launched(experiment.device.processes), experiment.backend
         check_launched(started, experiment.device, backend.name, distributes=backend.distributes)
@@ -146,19 +148,19 @@ def _check_device(experiment: Experiment, place: Place) -> None:
     experiment.profiler.check_device(place, experiment.backend.name)
 
 
-def cell_of(config: Config, computes_by: tuple[Backend, ...] | None = None) -> Resolved:
+def cell_of(config: Config, computes_by: tuple[Backend, ...] | None = None, *, any_gpu: bool = False) -> Resolved:
     """What a config's backend, device and precision come to on this machine. Raises UserError.
 
-    `computes_by`: as the stage has it; one of them has to be able to use the device.
+    `computes_by`: as the stage has it; one of them has to be able to use the device, unless `any_gpu` will do.
     """
     from pipeline.experiment import place_of
     from pipeline.machine.capability import resolve
     from pipeline.machine.device import canonical, gpus
 
     backend, device, precision = place_of(config)
-    on_cpu = canonical(device.name) == "cpu"  # then no GPU is asked about
+    on_cpu = canonical(device.name) == "cpu"
     asked = (backend,) if computes_by is None else computes_by
-    because = () if on_cpu else tuple(_no_gpu_because(asked, gpu) for gpu in gpus())
+    because = () if on_cpu or any_gpu else tuple(_no_gpu_because(asked, gpu) for gpu in gpus())
     return resolve(backend.name, device, precision.name, gpus(), because)
 
 

@@ -32,6 +32,7 @@ class Stage(Part):
     result's table that hold what it makes, which a grid shows, and marks no cell as the best (None: its metrics are all
     of it). `seeds_by`: its setting that says how many seeds it trains, from the experiment's upwards (None: that one).
     `trains_users`: what of the user's it leaves to a framework to train, as `stage.module=mine.Lit`; None: nothing.
+    `own_kernels`: it computes by kernels of our own, on any GPU, whether or not a framework can use that.
     """
 
     starts_from_run: ClassVar[bool] = False
@@ -46,6 +47,7 @@ class Stage(Part):
     by: ClassVar[str | None] = None
     makes: ClassVar[str | None] = None
     seeds_by: ClassVar[str | None] = None
+    own_kernels: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from pipeline.machine.device import Gpu, canonical, gpus
-
-if TYPE_CHECKING:
-    from pipeline.machine.device import Place
 
 _index: int | None = 0
 
@@ -35,17 +31,11 @@ def card() -> Gpu | None:
     return None if _index is None else next((gpu for gpu in gpus() if gpu.index == _index), None)
 
 
-def asked(name: str, place: Place | None = None) -> int | None:
-    """The index for a `device`. `place`: what it came to for a framework, which `auto` follows to a GPU.
-
-    A framework that cannot use GPUs does not keep our kernels from them, `device=cpu` does.
-    """
+def asked(name: str) -> int | None:
+    """The index for a `device`, as a stage with `own_kernels` is resolved: `auto` is the first, whatever a framework
+    can use; None: `device=cpu`."""
     wanted = canonical(name)
-    if wanted == "cpu":
-        return None
-    if place is not None and place.kind == "gpu":
-        return place.index
-    return int(wanted.partition(":")[2] or 0)
+    return None if wanted == "cpu" else int(wanted.partition(":")[2] or 0)
 
 
 def missing_card(minimum: tuple[int, int] | None, *, exactly: bool = False) -> str | None:

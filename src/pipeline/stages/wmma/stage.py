@@ -64,6 +64,7 @@ class Wmma(Stage):
     """
 
     reads: ClassVar[tuple[str, ...]] = ("device", "seed")
+    own_kernels: ClassVar[bool] = True
     headline: ClassVar[str] = "best/share"
     otherwise: ClassVar[tuple[str, ...]] = ("best/sustained", tables.RIGHT)
 
@@ -272,7 +273,7 @@ class Wmma(Stage):
 
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
         """Compile the user's kernels, so that one that does not compile is refused before the run begins."""
-        with on_card(asked(experiment.device.name, resolved.place)):
+        with on_card(asked(experiment.device.name)):
             for kernel in self.kernels or ():
                 if not is_ours(kernel):
                     self._prepare(kernel, experiment.seed)
@@ -301,7 +302,7 @@ class Wmma(Stage):
         from pipeline.stages.wmma import figures, machine_code, padding
 
         receipt = receipts.before(experiment, resolved)
-        index = asked(experiment.device.name, resolved.place)
+        index = asked(experiment.device.name)
         with on_card(index):
             bench = Bench(self.plan(experiment.seed), run, self.printed)
         timed = bench.plan.dtype
