@@ -896,6 +896,15 @@ def test_our_kernels_run_where_it_is_announced_whatever_torch_can_use(
     assert judged == [place.index] * (place.kind == "gpu")
 
 
+@pytest.mark.parametrize(("word", "name"), [("device=gpu:1", "wmma-fp16"), ("device=cpu", "wmma-fp32")])
+def test_a_run_is_called_by_what_is_timed_on_its_device(word: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a GPU a run on the CPU was called wmma-fp16."""
+    experiment, _, _ = on_two_cards(word, monkeypatch)
+    assert experiment.name == name
+    with pytest.raises(UserError, match=rf"stage\.dtype \({name[5:]}\) says it"):
+        experiment.stage.check_keys(experiment, ["precision"])
+
+
 def test_a_kernel_says_what_it_needs_of_the_card_that_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_card_module, "gpus", lambda: GPUS)
     with on_card(1):

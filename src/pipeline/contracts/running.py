@@ -89,8 +89,7 @@ class Stage(Part):
         """
         return None
 
-    @property
-    def title(self) -> str | None:
+    def title(self, experiment: Experiment) -> str | None:
         """What a run is called; None: by the model, the dataset, the backend and the precision."""
         return None
 

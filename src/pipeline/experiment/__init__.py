@@ -140,8 +140,8 @@ class Experiment:
         stage but training."""
         if self.settings.name:
             return self.settings.name
-        if self.stage.title is not None:
-            return self.stage.title
+        if title := self.stage.title(self):
+            return title
         stage, dataset = choice(self.stage), choice(self.dataset)
         if self.stage.user_code:  # the user's own model and data
             made = self.stage.user_code[0].rpartition(".")[2].lower()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from pipeline import backends
 from pipeline.contracts import Backend, Part, Stage
@@ -16,6 +17,9 @@ from pipeline.machine.own_process import THREADS
 from pipeline.runs.run import Run
 from pipeline.spec import choice, group_of
 
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
 BACKENDS: dict[str, type[Backend]] = {"torch": backends.Torch, "tensorflow": backends.TensorFlow, "jax": backends.Jax}
 TAKES = ("stage", "device", "seed", "tracking", "name", "output_dir", "hydra", "sweep", "experiment")
 
@@ -25,8 +29,7 @@ class ByFramework(Stage):
 
     frameworks: tuple[str, ...]
 
-    @property
-    def title(self) -> str:
+    def title(self, experiment: Experiment) -> str:
         return choice(self)
 
     @property

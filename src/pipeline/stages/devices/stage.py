@@ -65,8 +65,7 @@ class Devices(Stage):
         """A measurement leaves a run; a list does not."""
         return self.measure
 
-    @property
-    def title(self) -> str:
+    def title(self, experiment: Experiment) -> str:
         return "devices"
 
     @property

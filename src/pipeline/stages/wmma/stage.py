@@ -95,9 +95,9 @@ class Wmma(Stage):
             if abs(scale) > most:
                 raise UserError(f"stage.{name}={scale:g}: kernels take numbers up to {most:g}")
 
-    @property
-    def title(self) -> str:
-        return f"wmma-{self.timed_dtype}"
+    def title(self, experiment: Experiment) -> str:
+        with on_card(asked(experiment.device.name)):
+            return f"wmma-{self.timed_dtype}"
 
     @property
     def timed_dtype(self) -> str:
@@ -260,9 +260,11 @@ class Wmma(Stage):
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse keys of trainings: nothing is trained here."""
+        with on_card(asked(experiment.device.name)):
+            dtype = self.timed_dtype
         for key in keys:
             if group_of(key) == "precision":
-                raise UserError(f"{key} with stage=wmma: stage.dtype ({self.timed_dtype}) says it; set that instead")
+                raise UserError(f"{key} with stage=wmma: stage.dtype ({dtype}) says it; set that instead")
             if group_of(key) == "device" and key not in OF_DEVICE:
                 raise UserError(f"{key} with stage=wmma: of a device the kernels follow its name alone; leave it out")
             if group_of(key) not in TAKES:
