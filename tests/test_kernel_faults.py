@@ -37,6 +37,7 @@ from pipeline.kernels import verify as verifying
 from pipeline.kernels.apart import Apart
 from pipeline.kernels.card_state import State
 from pipeline.kernels.check import check
+from pipeline.kernels.cpu import ceilings
 from pipeline.kernels.cpu.ceilings import doubt
 from pipeline.kernels.cpu.numpy import Matmul, Numpy, blas
 from pipeline.kernels.cpu.of_file import Source as CppSource
@@ -976,6 +977,23 @@ def test_arrays_that_caches_may_hold_are_named() -> None:
     assert doubt(1 << 29, 1 << 26) is None
     assert doubt(1 << 29, 1 << 28) == "an array has 512.0 MiB, less than 4 times the 256.0 MiB of the caches"
     assert doubt(1 << 26, 0) == "how large the caches are is not known, and an array has 64.0 MiB"
+
+
+@pytest.mark.parametrize(("sizes", "found"), [({"1": "32K", "3": "512K"}, 512 << 10), ({"1": "32K"}, 0), ({}, 0)])
+def test_caches_whose_size_a_virtual_machine_hides_are_not_known(
+    sizes: dict[str, str], found: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux on arm64 has no file `size` where firmware does not say it."""
+    for core, level in itertools.product((0, 1), ("1", "3")):
+        cache = tmp_path / f"cpu{core}/cache/index{level}"
+        cache.mkdir(parents=True)
+        (cache / "level").write_text(f"{level}\n")
+        (cache / "shared_cpu_list").write_text(f"{core if level == '1' else '0-1'}\n")
+        if level in sizes:
+            (cache / "size").write_text(f"{sizes[level]}\n")
+    monkeypatch.setattr(ceilings, "CORES", tmp_path)
+    monkeypatch.setattr(ceilings, "allowed_cores", lambda: [0, 1])
+    assert ceilings.cache_bytes() == found
 
 
 def test_occupancy_is_of_the_threads_that_a_multiprocessor_has_room_for() -> None:

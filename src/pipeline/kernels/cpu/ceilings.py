@@ -221,12 +221,16 @@ def array_bytes() -> int:
 
 
 def cache_bytes() -> int:
-    """The largest caches (L3) that the allowed cores have among them, each counted once."""
-    sizes = {}
-    for core in allowed_cores():
-        for cache in (CORES / f"cpu{core}/cache").glob("index[0-9]*"):
-            kilobytes = int((cache / "size").read_text().strip().rstrip("K"))
-            level, shared = ((cache / name).read_text() for name in ("level", "shared_cpu_list"))
-            sizes[level, shared] = kilobytes * 1024
-    last = max((level for level, _ in sizes), default="")
-    return sum(size for (level, _), size in sizes.items() if level == last)
+    """The largest caches (L3) that the allowed cores have among them, each counted once; 0: it is not known how large
+    they are, as in a virtual machine whose firmware does not say it."""
+    caches = {}
+    try:
+        for core in allowed_cores():
+            for cache in (CORES / f"cpu{core}/cache").glob("index[0-9]*"):
+                level, shared = ((cache / name).read_text() for name in ("level", "shared_cpu_list"))
+                caches[level, shared] = cache / "size"  # in KiB, as `32K`
+        last = max((level for level, _ in caches), default="")
+        sizes = [file.read_text().strip().rstrip("K") for (level, _), file in caches.items() if level == last]
+    except FileNotFoundError:
+        return 0
+    return sum(map(int, sizes)) << 10
