@@ -144,6 +144,16 @@ def measured(what: str) -> dict[str, object]:
     return {"ways": sorted(got.flop_per_s), "entries": sorted(seen), "enough": enough, "n": len(got.bytes_per_s)}
 
 
+def doubts() -> list[str | None]:
+    """What the memory's ceiling is said to be where the GPU has room, and where others have left little of it."""
+    global dtype
+    dtype, found = "fp32", []
+    for free in (FREE, 1 << 23):
+        setattr(ceilings, "gpu_free_bytes", lambda _, free=free: free)  # noqa: B010
+        found.append(ceilings.measured("fp32").doubt)
+    return found
+
+
 def faults() -> dict[str, str]:
     """A probe that leaves out a part of its rounds; memory that is not there."""
     global dtype, rounds_of_probe
@@ -173,7 +183,7 @@ def main() -> None:
         setattr(module, "gpu_free_bytes", lambda _: FREE)  # noqa: B010
     ceilings.WARM_S, ceilings.SMALLEST = 0.01, 1 << 20
     found: dict[str, object] = {"kernels": kernels(), "fp16": measured("fp16"), "fp32": measured("fp32")}
-    found |= {"int8": measured("int8"), "faults": faults(), "held": held()}
+    found |= {"int8": measured("int8"), "doubts": doubts(), "faults": faults(), "held": held()}
     print(json.dumps(found))
 
 

@@ -56,6 +56,12 @@ def test_ceilings_are_measured_by_every_probe_of_a_dtype(found: Any) -> None:
 
 
 @pytest.mark.wide
+def test_a_memorys_ceiling_that_may_be_the_caches_is_doubted(found: Any) -> None:
+    """What others have left of a GPU's memory may fit into its L2 cache."""
+    assert found["doubts"] == [None, "an array has 1.0 MiB, less than 4 times the 1.0 MiB of the caches"]
+
+
+@pytest.mark.wide
 def test_rounds_left_out_and_memory_that_is_not_there_are_one_message(found: Any) -> None:
     said = found["faults"]["rounds"]
     assert said.startswith("the probe mma on a stand-in: ") and "sums are wrong: that of team 0, row 0" in said

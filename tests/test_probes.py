@@ -15,6 +15,7 @@ from mutants import Mutant, mutants
 from pipeline.contracts.kernels import MachineCode
 from pipeline.kernels import nvrtc, on_card, sass
 from pipeline.kernels.cpu.cpu_naive import CpuNaive
+from pipeline.kernels.cuda import ceilings as cuda_ceilings
 from pipeline.kernels.cuda.built import built
 from pipeline.kernels.cuda.ceilings import FACTOR, FOUR, LARGEST, SMALLEST, Ceilings, Y, Z, array_bytes
 from pipeline.kernels.cuda.function import COMMON, FOLDER
@@ -211,6 +212,14 @@ def test_a_gpus_kernels_are_shown_as_a_share_of_its_ceiling(bench: Bench) -> Non
     rows = dict(tables.summary(bench))
     assert "(the highest of 2" in rows["the GPU's wgmma peak"] and "from shared memory" in rows["the GPU's wgmma peak"]
     assert rows["the GPU's memory"].endswith("GB/s (triad)")
+
+
+def test_a_memorys_ceiling_that_is_uncertain_is_noted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    bench.run = SimpleNamespace(note=notes.append)  # type: ignore[assignment]
+    monkeypatch.setattr(cuda_ceilings, "measured", lambda _: replace(CEILINGS, doubt="an array is small"))
+    bench.measure_ceilings()
+    assert notes == ["the ceiling of the GPU's memory is uncertain: an array is small"]
 
 
 def test_a_rate_of_slower_instructions_is_no_peak(bench: Bench, tmp_path: Path) -> None:

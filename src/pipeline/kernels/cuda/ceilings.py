@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import RunError
+from pipeline.kernels.cpu.ceilings import TIMES, doubt
 from pipeline.kernels.cuda.built import built
 from pipeline.kernels.cuda.card import Card, chosen
 from pipeline.kernels.cuda.function import CudaFunction
@@ -18,7 +19,6 @@ from pipeline.machine.device import gpu_free_bytes
 
 BURSTS = 30  # measurements of a ceiling
 WARM_S = 0.2  # of the same work before: a card's clock rises when it has something to do
-TIMES = 4  # the L2 cache, that an array has to fill so that it lies in memory
 SMALLEST, LARGEST = 2**28, 2**30  # bytes of an array
 Y, Z, FACTOR, WRONG = 1.0, 3.0, 3.0, -1.0  # a triad of the first three gives none of them, and not the last
 FOUR = 16  # bytes that a thread moves at a time
@@ -30,7 +30,7 @@ class Ceilings:
     bytes per second of each of the triad's, which reads two arrays and writes one. A ceiling is the highest.
 
     `what`: of each probe, in words. `facts`: of each, how it was built. `unprobed`: the instruction that is faster than
-    those of the probes, and was not measured.
+    those of the probes, and was not measured. `doubt`: why the bytes may be those of a cache; None: they are memory's.
     """
 
     flop_per_s: Mapping[str, tuple[float, ...]]
@@ -39,6 +39,7 @@ class Ceilings:
     facts: Mapping[str, Mapping[str, object]]
     dtype: str
     unprobed: str | None = None
+    doubt: str | None = None
 
     @property
     def peak(self) -> float | None:
@@ -64,9 +65,15 @@ def measured(dtype: str) -> Ceilings:
     flop_per_s, facts = {}, {}
     for probe in probes:
         flop_per_s[probe.word], facts[probe.word] = _products(probe, dtype, architecture)
-    bytes_per_s, facts["triad"] = _triad(architecture)
+    bytes_per_s, facts["triad"], uncertain = _triad(architecture)
     return Ceilings(
-        flop_per_s, bytes_per_s, {one.word: one.what for one in probes}, facts, dtype, unprobed(dtype, architecture)
+        flop_per_s=flop_per_s,
+        bytes_per_s=bytes_per_s,
+        what={one.word: one.what for one in probes},
+        facts=facts,
+        dtype=dtype,
+        unprobed=unprobed(dtype, architecture),
+        doubt=uncertain,
     )
 
 
@@ -92,10 +99,11 @@ def _products(probe: Probe, dtype: str, architecture: int) -> tuple[tuple[float,
     return tuple(probe.flop(dtype, blocks, ROUNDS) / one for one in seconds), facts
 
 
-def _triad(architecture: int) -> tuple[tuple[float, ...], Mapping[str, object]]:
-    """Bytes per second of each launch, and how the triad was built."""
+def _triad(architecture: int) -> tuple[tuple[float, ...], Mapping[str, object], str | None]:
+    """Bytes per second of each launch, how the triad was built, and why the bytes may be those of the L2 cache."""
     card, function, facts = _loaded(TRIAD, "fp32", architecture)
-    size = array_bytes(card.attribute("L2_CACHE_SIZE"), gpu_free_bytes(card.gpu.index))
+    cache = card.attribute("L2_CACHE_SIZE")
+    size = array_bytes(cache, gpu_free_bytes(card.gpu.index))
     places = [card.allocated(f"{TRIAD.name}: {what}", size) for what in "xyz"]
     for place, value in zip(places, (WRONG, Y, Z), strict=True):
         card.call("cuMemsetD32", place, int(np.float32(value).view(np.uint32)), size // 4)
@@ -108,7 +116,7 @@ def _triad(architecture: int) -> tuple[tuple[float, ...], Mapping[str, object]]:
     card.download(places[0], x)
     if not x.min() == x.max() == Y + FACTOR * Z:
         raise RunError(f"{TRIAD.name} on {card.name} gives {x.min()} to {x.max()}, not {Y + FACTOR * Z}")
-    return tuple(3 * size / one for one in seconds), {**facts, "array_bytes": size}
+    return tuple(3 * size / one for one in seconds), {**facts, "array_bytes": size}, doubt(size, cache)
 
 
 def array_bytes(cache: int, free: int) -> int:

@@ -129,6 +129,9 @@ class Bench(Found):
                 self.card_ceilings = measured(self.plan.dtype)
         except Readable as error:
             self.run.note(f"no ceilings of the GPU: {error}")
+            return
+        if self.card_ceilings.doubt:
+            self.run.note(f"the ceiling of the GPU's memory is uncertain: {self.card_ceilings.doubt}")
 
     @property
     def _has_ceilings(self) -> bool:
