@@ -768,6 +768,8 @@ def test_a_share_says_how_far_it_may_be_off(tmp_path: Path) -> None:
         one = rows[what]
         assert (one["min"], one["max"], one["n"]) == (pytest.approx(0.8 / 2.5), pytest.approx(1.25 / 2.0), 2)
     assert table.share(one) == "40.0% of cublas (32% to 62%, n = 2)"
+    median = rows[f"{SIZE}/tuned"]["median"]  # the rate of the median time, as in the run's own result
+    assert median == pytest.approx(2 * 1024**3 / 2.25 / 1e12)
     alone = timed(tmp_path / "alone", "gpu", cublas=(1.0,), tuned=(2.0,))
     assert table.share(alone[f"{SIZE}/tuned, share of cublas"]) == "50.0% of cublas"
 

@@ -36,7 +36,7 @@ from pipeline.kernels.timing import Times
 from pipeline.kernels.verify import Verdict, verify
 from pipeline.machine.device import Device, Place, gpus
 from pipeline.report.canvas import canvas, log_labels
-from pipeline.report.table import show_table
+from pipeline.report.table import digits, show_table
 from pipeline.runs.code.code_hash import hash_of
 from pipeline.runs.receipt import software
 from pipeline.runs.result import read_result
@@ -204,6 +204,16 @@ def seen(samples: Mapping[str, tuple[float, ...]], had: float) -> Bench:
     bench.facts = {name: {} for name in samples}
     bench.cores_had.shares = [1.0, had]
     return bench
+
+
+def test_a_rate_is_that_of_the_median_time_in_the_table_as_in_the_metrics() -> None:
+    """Of an even number of samples the median of rates is another number: 0.75 in place of 0.667."""
+    bench = seen({"numpy": (1.0, 1.0, 2.0, 2.0)}, 1.0)
+    (gemm,), (table,) = bench.plan.problems, tables.timed(bench)
+    metrics = {one.name: one.value for one in tables.metrics(bench)}
+    for kind in ("burst", "sustained"):
+        assert metrics[f"64x64x64/numpy/{kind}"] == pytest.approx(gemm.flop / 1.5e9)
+        assert table.rows[0][table.columns.index(kind)] == digits(gemm.flop / 1.5e9)
 
 
 def test_kernels_on_fewer_threads_are_named() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from bench.measure import at_least, at_most, not_measured, row, with_range
 from bench.table import TO_REACH
+from pipeline.kernels import timing
 from pipeline.kernels.named import every
 from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import run_folders
@@ -25,7 +26,6 @@ from pipeline.stages.wmma.tables import label
 
 Row = dict[str, Any]
 LOG, SAMPLES = "output.log", "artifacts/tables/samples.csv"
-GIGA = 1e9
 BASE = "fp32"
 LIMIT = 1e9  # bytes: of the part that trains within device.memory_limit=1GB
 ON_CARD = "ceiling/gpu/"
@@ -190,8 +190,11 @@ def ceilings(found: Sequence[Mapping[str, Metric]]) -> list[Row]:
 
 
 def timed(paths: Sequence[Path]) -> dict[str, Row]:
-    """TFLOP/s of many products in a row in these runs, by size and kernel; only of those that were right afterwards."""
-    found: dict[str, list[float]] = {}
+    """TFLOP/s of many products in a row in these runs, by size and kernel; only of those that were right afterwards.
+
+    The median is the rate of the median time, as in the run's own result.
+    """
+    found: dict[tuple[str, int], list[float]] = {}
     for samples in (path / SAMPLES for path in paths if (path / SAMPLES).exists()):
         with samples.open(encoding="utf-8", newline="") as file:
             for line in csv.DictReader(file):
@@ -199,8 +202,12 @@ def timed(paths: Sequence[Path]) -> dict[str, Row]:
                     continue
                 flop = 2 * int(line["m"]) * int(line["n"]) * int(line["k"])
                 what = f"{line['m']}x{line['n']}x{line['k']}/{line['kernel']}"
-                found.setdefault(what, []).append(flop / float(line["sustained_s"]) / GIGA / 1000)
-    return {what: row(what, each, "TFLOP/s") for what, each in found.items()}
+                found.setdefault((what, flop), []).append(float(line["sustained_s"]))
+    return {
+        what: row(what, [rate / 1000 for rate in timing.rates(flop, each)], "TFLOP/s")
+        | {"median": timing.median_rate(flop, each) / 1000}
+        for (what, flop), each in found.items()
+    }
 
 
 def size_of(name: str) -> str:

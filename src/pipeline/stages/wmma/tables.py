@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipeline.kernels.gemm import Gemm
-from pipeline.kernels.timing import rates
+from pipeline.kernels.timing import median_rate, rates
 from pipeline.kernels.verify import refusal_of
 from pipeline.report.csv_file import csv_file
 from pipeline.report.table import digits, percent, small
@@ -34,8 +34,8 @@ def _timed(bench: Found, gemm: Gemm) -> Table:
     columns += ["of datasheet", "MHz", "W", "occupancy"] if on_gpu else []
     rows: list[tuple[str, ...]] = []
     for name, times in bench.times[gemm].items():
-        burst, sustained = rates(gemm.flop, times.burst), rates(gemm.flop, times.sustained)
-        row = [name, digits(statistics.median(burst)), digits(statistics.median(sustained))]
+        sustained = rates(gemm.flop, times.sustained)
+        row = [name, *(digits(median_rate(gemm.flop, each)) for each in (times.burst, times.sustained))]
         row += [f"{digits(min(sustained))} to {digits(max(sustained))}", f"{len(sustained)} × {times.calls}"]
         row += [_share(bench, gemm, name)] if bench.yardstick else []
         row += [percent(of_peak(bench, gemm, name))] if has_peak else []
