@@ -296,6 +296,30 @@ def test_a_share_of_a_blas_that_is_held_back_is_no_headline(monkeypatch: pytest.
     assert "above numpy" not in rows
 
 
+@pytest.mark.parametrize(
+    ("yardstick", "fields", "said"),
+    [
+        ("numpy", {}, None),
+        ("numpy", {"alpha": 2.0}, "makes further passes over D for alpha and beta"),
+        ("numpy", {"beta": 1.0}, "makes further passes over D for alpha and beta"),
+        ("onednn", {"dtype": "bf16"}, "rounds A and B from float32 to bfloat16"),
+    ],
+)
+def test_what_the_yardstick_does_beside_the_product_is_said(
+    yardstick: str, fields: dict[str, Any], said: str | None
+) -> None:
+    """Others do it in the same pass, so that shares of it are higher."""
+    stage = build_as(Wmma, {"kernels": (yardstick, "tiled"), "sizes": (64,), "dtype": "fp32"} | fields, "stage")
+    bench = Bench(stage.plan(0), None)  # type: ignore[arg-type]  # it has nothing to say
+    (gemm,) = bench.plan.problems
+    bench.absent = dict.fromkeys((yardstick, "tiled"), "timed elsewhere")
+    bench.times = {gemm: {yardstick: Times(1, [1.0], [1.0])}}
+    assert bench.burdened_yardstick is None  # nothing is a share of it
+    bench.times[gemm]["tiled"] = Times(1, [1.0], [1.0])
+    beside = "in the time that is measured: shares of it are higher than of a product alone"
+    assert bench.burdened_yardstick == (None if said is None else f"{yardstick} {said}, {beside}")
+
+
 @pytest.mark.usefixtures("free_blas")
 def test_shares_above_the_yardstick_stand_beside_its_spread() -> None:
     above = seen({"numpy": (8.0, 9.0, 80.0), "cpu_packed": (4.0, 4.0, 5.0), "cpu_vector": (8.0, 8.9, 9.5)}, 1.0)

@@ -12,7 +12,7 @@ from pipeline.kernels.gemm import Gemm
 from pipeline.kernels.on_card import card, card_index
 from pipeline.kernels.printed import Printed
 from pipeline.kernels.timing import Times, median_rate
-from pipeline.kernels.verify import Verdict, missing_of, refusal_of
+from pipeline.kernels.verify import Verdict, is_ours, missing_of, refusal_of
 from pipeline.machine.known_gpus import known
 from pipeline.machine.others import allowed_cores
 from pipeline.runs.run import Run
@@ -147,6 +147,17 @@ class Found:
             f"{CORE_TYPE}={kind}: numpy's BLAS computes as for that processor, whatever this one can do; "
             "shares of numpy are uncertain; unset it"
         )
+
+    @property
+    def burdened_yardstick(self) -> str | None:
+        """What ours does besides the product in the time that others are a share of, in words; None: nothing."""
+        kernel, gemm = self.shown.get(self.yardstick or ""), self.plan.problems[0]
+        if kernel is None or len(self.shown) == 1 or not is_ours(kernel):
+            return None
+        more = ["makes further passes over D for alpha and beta"] * ((gemm.alpha, gemm.beta) != (1, 0))
+        more += ["rounds A and B from float32 to bfloat16"] * (kernel.name == "onednn")
+        beside = "in the time that is measured: shares of it are higher than of a product alone"
+        return f"{kernel.name} {' and '.join(more)}, {beside}" if more else None
 
     def processor(self, name: str) -> str:
         """The processor that the kernel of that name is for: "cpu" or "gpu"."""

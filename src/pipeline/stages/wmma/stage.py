@@ -363,7 +363,8 @@ class Wmma(Stage):
         bench.rehearse()
         around = padding.measured(bench, self.around) if self.around else None
         bench.note_printed()
-        for doubt in filter(None, (bench.crowded, bench.others, bench.slowed_yardstick)):
+        doubts = bench.crowded, bench.others, bench.slowed_yardstick, bench.burdened_yardstick
+        for doubt in filter(None, doubts):
             run.note(doubt)
         found = {"kernels": bench.facts, "cores_had": bench.cores_had.shares}
         if bench.card_ceilings:
