@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,7 @@ from typing import ClassVar, Literal, cast
 import ml_dtypes
 import numpy as np
 import pytest
+from command import write_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field
@@ -506,6 +508,33 @@ def test_threads_are_kept_on_different_cores_while_they_work() -> None:
     assert {frozenset(os.sched_getaffinity(int(task.name))) for task in Path("/proc/self/task").iterdir()} == {
         frozenset(before)
     }
+
+
+@pytest.mark.parametrize(
+    ("siblings", "order"),
+    [(("0-1", "0-1", "2-3", "2-3"), [0, 2, 1, 3]), (("0,2", "1,3", "0,2", "1,3"), [0, 1, 2, 3]), ((), [0, 1, 2, 3])],
+)
+def test_threads_of_the_probe_have_physical_cores_of_their_own_first(
+    siblings: Sequence[str], order: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With four threads on the first two of four cores that have two each, the peak was half of what kernels reach."""
+    write_files(tmp_path, {f"cpu{core}/topology/thread_siblings_list": f"{of}\n" for core, of in enumerate(siblings)})
+    monkeypatch.setattr(ceilings, "CORES", tmp_path)
+    monkeypatch.setattr(ceilings, "allowed_cores", lambda: [0, 1, 2, 3])
+    assert ceilings.cores_apart() == order
+
+
+def test_a_thread_of_the_probe_is_kept_on_the_first_of_that_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    last = allowed_cores()[-1]
+    monkeypatch.setattr(ceilings, "cores_apart", lambda: [last])
+    before, seen = os.sched_getaffinity(0), set[frozenset[int]]()
+    work = ceilings.MultiplyAdds(1, "float32")
+    busy = threading.Thread(target=work.seconds, args=(100 * ceilings._enough(work.seconds, 1000),))
+    busy.start()
+    while busy.is_alive():
+        with suppress(ProcessLookupError):
+            seen.add(frozenset(os.sched_getaffinity(cast(int, busy.native_id))))
+    assert frozenset({last}) in seen <= {frozenset({last}), frozenset(before)}
 
 
 @pytest.mark.wide

@@ -6,8 +6,9 @@
 //   2. stream  copy, scale, add and triad over arrays that no cache holds, as in STREAM: bytes that memory delivers.
 //   3. spread  runs either on several threads at once, and times it from the first that begins to the last that ends:
 //              starting threads and waking them is not part of it.
-//   4. OnCore  keeps each of them on another core: a scheduler may leave two on one for longer than this takes. Kernels
-//              that are timed are left to the scheduler, as whoever uses them would: it moves them away from others.
+//   4. OnCore  keeps each of them on another core, in the caller's order (keep_on): a scheduler may leave two on one for
+//              longer than this takes. Kernels that are timed are left to the scheduler, as whoever uses them would: it
+//              moves them away from others.
 #include <algorithm>
 #include <chrono>
 #include <vector>
@@ -26,6 +27,10 @@ extern "C" long flop_of_a_round(int bytes) { return 2 * SUMS * (REGISTER / bytes
 
 using Clock = std::chrono::steady_clock;
 
+static std::vector<int> cores;  // that threads are kept on, in this order
+
+extern "C" void keep_on(const int *order, int count) { cores.assign(order, order + count); }
+
 #ifdef __linux__
 // The cores that the calling thread may use; none where the system does not say.
 struct Cores {
@@ -36,19 +41,16 @@ struct Cores {
     void allow() const { sched_setaffinity(0, sizeof set, &set); }
 };
 
-// While it lives, the calling thread runs on one core: thread `number` on that number of the allowed ones.
+// While it lives, the calling thread runs on one core: thread `number` on that number of `cores`.
 class OnCore {
     const Cores before;
 
 public:
-    OnCore(const Cores &allowed, int number) {
-        const int count = CPU_COUNT(&allowed.set);
-        if (!count) return;
-        int core = 0;
-        for (int left = number % count; !CPU_ISSET(core, &allowed.set) || left--;) ++core;
+    explicit OnCore(int number) {
+        if (cores.empty() || !CPU_COUNT(&before.set)) return;
         Cores one;
         CPU_ZERO(&one.set);
-        CPU_SET(core, &one.set);
+        CPU_SET(cores[number % cores.size()], &one.set);
         one.allow();
     }
     ~OnCore() {
@@ -56,9 +58,8 @@ public:
     }
 };
 #else
-struct Cores {};
 struct OnCore {
-    OnCore(const Cores &, int) {}
+    explicit OnCore(int) {}
 };
 #endif
 
@@ -66,9 +67,8 @@ template <typename Work>
 static double spread(int threads, Work work) {
     std::vector<Clock::time_point> began(threads), ended(threads);
     std::atomic<int> awaited{threads};
-    const Cores allowed;
     team(threads).run([&](int number) {
-        const OnCore held(allowed, number);
+        const OnCore held(number);
         --awaited;
         while (awaited) std::this_thread::yield();
         began[number] = Clock::now();
