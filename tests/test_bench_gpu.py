@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -23,14 +24,14 @@ from bench import table
 from bench.gpu import command, found, offline, parts, wheels
 from bench.gpu import session as sessions
 from bench.gpu.command import Bench, Outcome, missing
-from bench.gpu.machine import described
+from bench.gpu.machine import described, of_gpu
 from bench.gpu.parts import PARTS, SECONDS, Part, instead
 from bench.gpu.session import Ended, said
 from bench.kept import keep, path_of, results
 from bench.measure import row
 from pipeline.command_line import composed
 from pipeline.kernels.named import every
-from pipeline.machine.device import gpus
+from pipeline.machine.device import Gpu, gpus
 from pipeline.ready import planned
 from pipeline.runs.json_files import write_json
 from pipeline.runs.process import process_started
@@ -631,6 +632,31 @@ def test_no_folder_is_one_message(tmp_path: Path) -> None:
 def test_the_file_is_that_of_the_gpu(tmp_path: Path) -> None:
     where = {"cpu": "AMD EPYC", "cores": 16, "date": "2026-01-01", "gpu": {"name": "NVIDIA H200"}}
     assert path_of(tmp_path, where) == tmp_path / "nvidia-h200" / "2026-01-01.json"
+
+
+def test_the_clocks_are_those_of_the_gpu_that_is_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two of one name they were those of the first."""
+    driver = SimpleNamespace(
+        NVMLError=RuntimeError,
+        NVML_CLOCK_SM=0,
+        NVML_CLOCK_MEM=1,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda index: f"GPU-{index}",
+        nvmlDeviceGetName=lambda _: "NVIDIA H200",
+        nvmlDeviceGetMaxClockInfo=lambda handle, clock: 1000 * int(handle[-1]) + clock,
+        nvmlDeviceGetEnforcedPowerLimit=lambda handle: 700_000 if handle == "GPU-1" else 500_000,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", driver)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert of_gpu(Gpu(0, "NVIDIA H200", 1 << 37, (9, 0))) == {
+        "name": "NVIDIA H200",
+        "memory_bytes": 1 << 37,
+        "compute_capability": "9.0",
+        "sm_clock_MHz": 1000,
+        "memory_clock_MHz": 1001,
+        "power_limit_W": 700,
+    }
 
 
 def test_a_rehearsal_says_so() -> None:

@@ -6,7 +6,7 @@ import contextlib
 from typing import Any
 
 from bench.measure import machine, versions
-from pipeline.machine.device import Gpu, driver_cuda, driver_version, gpus
+from pipeline.machine.device import Gpu, driver_cuda, driver_version, gpus, nvml_handle
 
 
 def described(*, rehearsal: bool) -> dict[str, Any]:
@@ -40,8 +40,7 @@ def _limits(gpu: Gpu) -> dict[str, Any]:
     """The highest clocks, and the power that it may take, as far as the driver says."""
     import pynvml
 
-    every = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    handle = next((one for one in every if pynvml.nvmlDeviceGetName(one) == gpu.name), None)
+    handle = nvml_handle(gpu.index)
     asked = {
         "sm_clock_MHz": lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM),
         "memory_clock_MHz": lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM),
