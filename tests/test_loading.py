@@ -418,6 +418,20 @@ def test_what_cannot_be_measured_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.undo()
 
 
+def test_samples_that_no_process_has_the_time_for_are_refused() -> None:
+    """They ran for half an hour, and nothing was timed to its end."""
+    asked: Any = SimpleNamespace(device=Device())
+    one: dict[str, Any] = {"frameworks": ("torch",), "workers": (0,), "prefetch": (), "resident": False, "finals": 2}
+    with pytest.raises(UserError) as error:
+        build_as(Loading, {**one, "seconds": 600}, "stage").check(asked)
+    assert str(error.value) == (
+        "stage.seconds=600: torch takes 11 samples of that from memory, and a process is ended after 1,800 s; "
+        "choose up to 163.636, or fewer stage.rounds"
+    )
+    build_as(Loading, {**one, "seconds": 163}, "stage").check(asked)
+    build_as(Loading, {**one, "seconds": 600, "sources": ("mapped",)}, "stage").check(asked)  # a pass, however long
+
+
 @pytest.mark.parametrize(
     ("device", "why"),
     [

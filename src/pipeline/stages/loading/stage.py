@@ -14,6 +14,7 @@ from pipeline.errors import UserError
 from pipeline.machine.cache_folder import cache_root
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import gpus
+from pipeline.machine.own_process import LONG
 from pipeline.report.table import in_markdown
 from pipeline.runs import receipt as receipts
 from pipeline.runs.beside import with_figures
@@ -89,9 +90,19 @@ class Loading(ByFramework):
         return ("pipeline.backends.shared.load_process.main", *(f"{MODULES[name]}.Feed" for name in self.frameworks))
 
     def check(self, experiment: Experiment) -> None:
-        """Refuse a framework that is not installed."""
+        """Refuse a framework that is not installed, and samples for which a process has no time."""
         by_framework.check_frameworks(self.frameworks)
         by_framework.check_device("loading", experiment.device)
+        for source in self.sources:
+            for framework in self.frameworks if source != "mapped" else ():  # of which a sample is a pass
+                settings = len(self._asked(on_gpu=False).of(framework, source).varied())
+                samples = settings * self.rounds + self.finals
+                if samples * self.seconds > LONG:
+                    raise UserError(
+                        f"stage.seconds={self.seconds:g}: {framework} takes {samples:,} samples of that from {source}, "
+                        f"and a process is ended after {LONG:,.0f} s; "
+                        f"choose up to {int(LONG / samples * 1000) / 1000:g}, or fewer stage.rounds"
+                    )
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse keys of trainings, and name the stage's own in their place."""
@@ -169,8 +180,8 @@ class Loading(ByFramework):
         )
         return with_figures(result, lambda: figures.draw(run.artifact("figures/loading.png"), bench))
 
-    def _job(self, seed: int, resolved: Resolved, data: Data) -> Job:
-        asked = Asked(
+    def _asked(self, *, on_gpu: bool) -> Asked:
+        return Asked(
             batch_sizes=self.batch_sizes,
             workers=self.workers,
             prefetch=self.prefetch,
@@ -178,11 +189,13 @@ class Loading(ByFramework):
             cache=self.cache,
             resident=self.resident,
             every=self.every,
-            on_gpu=resolved.place.kind == "gpu",
+            on_gpu=on_gpu,
         )
+
+    def _job(self, seed: int, resolved: Resolved, data: Data) -> Job:
         return Job(
             data=data,
-            asked=asked,
+            asked=self._asked(on_gpu=resolved.place.kind == "gpu"),
             seed=seed,
             rounds=self.rounds,
             finals=self.finals,
