@@ -967,6 +967,16 @@ def test_bytes_in_int8_are_all_that_there_are() -> None:
     assert str(check(made, d).fault).startswith("1 of 4096 elements are wrong")
 
 
+def test_a_run_within_a_tick_of_the_processors_clock_has_taken_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where that clock is coarse it was no time at all, and a division by zero."""
+    monkeypatch.setattr(time, "process_time", lambda: 1.0)
+    made = operands(SMALL[1], 0)
+    launch = Matmul(made, 1)
+    _, seconds = verifying._run(made, launch, 0, lambda _: None)
+    assert seconds > 0
+    assert len(in_turns({"numpy": launch}, {"numpy": seconds}, 3, 0.01)["numpy"].burst) == 3
+
+
 def test_a_longer_budget_makes_longer_samples() -> None:
     launch: Mapping[str, Launch] = {"numpy": Matmul(operands(SMALL[1], 0), 1)}
     calls = [in_turns(launch, {"numpy": 1e-4}, 3, seconds)["numpy"].calls for seconds in (0.0601, 0.301)]

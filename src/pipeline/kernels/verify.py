@@ -238,11 +238,12 @@ def _in_words(array: np.ndarray) -> str:
 
 
 def _seconds(launch: Launch) -> float:
-    """Of a run. On a CPU no more than its processor time: what other processes took is not the kernel's."""
+    """Of a run. On a CPU no more than its processor time, where that clock has moved on meanwhile: what other processes
+    took is not the kernel's."""
     began, computed = time.perf_counter(), time.process_time()
     launch.run()
     wall, processor = time.perf_counter() - began, time.process_time() - computed
-    return wall if launch.waits else min(wall, processor)
+    return min(wall, processor) if processor and not launch.waits else wall
 
 
 def _same_bits(one: np.ndarray, other: np.ndarray) -> bool:
