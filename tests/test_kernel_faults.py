@@ -53,6 +53,7 @@ from pipeline.kernels.on_card import asked, card, card_index, on_card
 from pipeline.kernels.shim.program import available
 from pipeline.kernels.timing import Times, in_turns
 from pipeline.kernels.torch.launch import one_message
+from pipeline.kernels.triton.triton_tma import TritonTma
 from pipeline.kernels.verify import Case, all_cases, verify
 from pipeline.machine import device
 from pipeline.machine.blas import SPINS_S
@@ -965,6 +966,16 @@ def test_bytes_in_int8_are_all_that_there_are() -> None:
     assert check(made, d).fault is None
     d[5] += 1
     assert str(check(made, d).fault).startswith("1 of 4096 elements are wrong")
+
+
+def test_a_kernel_that_takes_some_of_the_sizes_is_absent_for_what_it_needs() -> None:
+    """By the smallest size, which it refuses, its row said why it does not take that, as if it took none."""
+    with on_card(None):
+        some = Wmma(kernels=(Numpy(), TritonTma()), dtype="fp16", sizes=((100, 100, 100), (1024, 1024, 1024)))
+        none = replace(some, sizes=((100, 100, 100),))
+        absent = [Bench(one.plan(0), None).absent["triton_tma"] for one in (some, none)]  # type: ignore[arg-type]
+    assert absent[0].startswith("needs ")
+    assert absent[1].startswith("takes leading dimensions")
 
 
 def test_a_run_within_a_tick_of_the_processors_clock_has_taken_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,11 +87,11 @@ class Found:
         self.index, self.card = card_index(), None if gpu is None else gpu.name
         self.cores_had = CoresHad(plan.cores, pinned=False)  # before, between and after the times
         for kernel in plan.kernels:
-            refusal, missing = refusal_of(kernel, plan.problems[0]), missing_of(kernel)
-            if missing and plan.any_dtype:
+            missing, taken = missing_of(kernel), plan.taken(kernel)
+            if missing and (taken or plan.any_dtype):
                 self.absent[kernel.name] = f"needs {missing}"
-            elif missing or not plan.taken(kernel):
-                self.absent[kernel.name] = refusal or f"needs {missing}"
+            elif not taken:
+                self.absent[kernel.name] = str(refusal_of(kernel, plan.problems[0]))
 
     @property
     def timed(self) -> dict[str, Kernel]:
