@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command import write_files
 
 from pipeline.errors import RunError
 from pipeline.machine import own_process
@@ -32,6 +33,17 @@ def test_one_that_ends_instead_of_an_answer_is_quoted(process: OwnProcess) -> No
     said = r"^ended with exit status 1: no such device$"
     with process.started(command) as running, pytest.raises(RunError, match=said):
         running.answer()
+
+
+def test_it_imports_what_this_process_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel by its dotted name was not found: neither beside the command nor by a relative PYTHONPATH."""
+    write_files(tmp_path / "project", {"beside.py": "", "my/ours.py": ""})
+    monkeypatch.chdir(tmp_path / "project")
+    monkeypatch.setenv("PYTHONPATH", "my")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "project"), *sys.path])
+    process = OwnProcess(place="cpu", cores=1, folder=tmp_path)
+    with process.started([sys.executable, "-c", "import beside, ours; print(1)"]) as running:
+        assert running.answer() == 1
 
 
 @pytest.mark.parametrize(

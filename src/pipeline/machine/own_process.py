@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,9 +61,14 @@ class OwnProcess:
                     process.communicate()
 
     def environment(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Threads as many as cores, which wait as in a run, no GPU for a CPU's job, and empty caches of compiled
-        programs."""
-        found = {**given, **dict.fromkeys(THREADS, str(self.cores)), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        """Threads as many as cores, which wait as in a run, no GPU for a CPU's job, empty caches of compiled programs,
+        and the modules that this process finds, which runs in another folder."""
+        found = {
+            **given,
+            "PYTHONPATH": os.pathsep.join(import_path(given)),
+            **dict.fromkeys(THREADS, str(self.cores)),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        }
         wait_briefly(found)
         found |= {"KERAS_BACKEND": self.keras_on, "JAX_ENABLE_COMPILATION_CACHE": "false", "JAX_ENABLE_X64": "true"}
         found |= {"TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor")}
@@ -70,6 +76,13 @@ class OwnProcess:
         if self.place == "cpu":
             found |= {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
         return {**found, **self.variables}
+
+
+def import_path(given: Mapping[str, str]) -> list[str]:
+    """Where Python looks before its own library, whole: the current folder where this process does, and PYTHONPATH."""
+    here = [""] if {"", str(Path.cwd())} & {*sys.path} else []
+    named = given.get("PYTHONPATH", "")
+    return [str(Path(one).absolute()) for one in (*here, *(named.split(os.pathsep) if named else ()))]
 
 
 class Running:
