@@ -123,3 +123,21 @@ def test_figures_that_cannot_be_drawn_cost_no_result(tmp_path: Path, monkeypatch
     for what in ("training curves", "attention"):
         assert f"{what}: not drawn: [Errno 28] No space left on device: 'attention.png'" in notes
     assert "test/exact_match" in metrics_of(run)
+
+
+@pytest.mark.wide
+def test_pages_that_cannot_be_written_cost_no_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of stage=amp: after all trainings an error in a text page left no result, and no figure."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["pipeline"])
+
+    def fault(*_: Any) -> None:
+        raise TypeError("no page")
+
+    monkeypatch.setattr("pipeline.stages.amp.tables.write_csv", fault)
+    words = ("stage=amp", "stage.precisions=[fp32,mixed]", "stage.repeats=1", "dataset=digits", "model=mlp")
+    assert composed([*words, "model.units=[16]", "training.epochs=1", "tracking=none", "device=cpu"]) == 1
+    study = next(run for run in run_folders(tmp_path / "runs") if (run / "artifacts/summary.md").exists())
+    assert str(read_json(study / "result.json")["failed"]).startswith("pages: not written: TypeError: no page (")
+    assert "mixed/speedup" in metrics_of(study)
+    assert (study / "artifacts/figures/memory.png").exists()

@@ -38,7 +38,12 @@ def joined(results: Sequence[Result]) -> Result:
     )
 
 
-def with_figures(result: Result, *draw: Callable[[], None]) -> Result:
-    """A result, and what hindered its figures, if anything."""
-    drawn = joined([beside("figures: not drawn", one) for one in draw])
+def with_figures(result: Result, *draw: Callable[[], None], what: str = "figures: not drawn") -> Result:
+    """A result, and what hindered its figures, or whatever `what` names, if anything."""
+    drawn = joined([beside(what, one) for one in draw])
     return replace(result, notes=(*result.notes, *drawn.notes), failed=result.failed or drawn.failed)
+
+
+def with_pages(result: Result, *write: Callable[[], None]) -> Result:
+    """The same of its pages of text."""
+    return with_figures(result, *write, what="pages: not written")

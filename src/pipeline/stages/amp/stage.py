@@ -15,7 +15,7 @@ from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import AUTO, FORMATS
 from pipeline.report.table import markdown
 from pipeline.runs import receipt as receipts
-from pipeline.runs.beside import with_figures
+from pipeline.runs.beside import with_figures, with_pages
 from pipeline.runs.result import Metric, Result, Table, memory, seconds
 from pipeline.runs.run import Run
 from pipeline.spec import spec
@@ -110,15 +110,18 @@ class Amp(Stage):
             *tables.loss_scales(rows),
             tables.claimed(rows, on_cpu=on_cpu),
         )
-        tables.write_csv(run.artifact("tables/runs.csv"), rows)
-        explain(run, rows)
-        run.artifact("summary.md").write_text(summary(verdicts(rows), shown), encoding="utf-8")
         result = Result(
             metrics=metrics(rows),
             table=tuple(("verdict", line) for line in verdicts(rows)),
             notes=caveats(entries),
             tables=shown,
             failed="; ".join(filter(None, (without_result(entries), _left_out(unprobed)))) or None,
+        )
+        result = with_pages(
+            result,
+            lambda: tables.write_csv(run.artifact("tables/runs.csv"), rows),
+            lambda: explain(run, rows),
+            lambda: summarize(run, verdicts(rows), shown),
         )
         return with_figures(result, partial(draw, run, experiment.name, rows))
 
@@ -188,9 +191,10 @@ def verdicts(rows: Sequence[Compared]) -> list[str]:
     return [verdict(row, baseline) + pages.get(row.precision, "") for row in rows if row.precision != BASELINE]
 
 
-def summary(verdicts: Sequence[str], tables: Sequence[Table]) -> str:
+def summarize(run: Run, verdicts: Sequence[str], tables: Sequence[Table]) -> None:
     """The verdicts and the tables in Markdown, as the study's report shows them."""
-    return "".join(f"- {line}\n" for line in verdicts) + "".join(f"\n{markdown(table)}" for table in tables)
+    text = "".join(f"- {line}\n" for line in verdicts) + "".join(f"\n{markdown(table)}" for table in tables)
+    run.artifact("summary.md").write_text(text, encoding="utf-8")
 
 
 def explained(row: Compared) -> bool:
