@@ -16,6 +16,7 @@ from typing import Any
 
 from pipeline.errors import RunError, UserError
 from pipeline.kernels.cpu.compiled import refused
+from pipeline.machine.device import dotted
 from pipeline.machine.installed import is_installed, not_installed
 
 HEADERS = ("nvidia-cuda-runtime", "nvidia-cuda-crt")
@@ -94,7 +95,7 @@ def compiled(
     """
     if architecture not in architectures():
         known = ", ".join(map(str, architectures()))
-        raise UserError(f"{source.name} for sm_{architecture}: NVRTC {_dotted(version())} compiles for {known}")
+        raise UserError(f"{source.name} for sm_{architecture}: NVRTC {dotted(version())} compiles for {known}")
     files = tuple(one.resolve() for one in (source, *beside))
     contents = tuple(one.read_bytes() for one in files)
     options = tuple(flags(architecture, defines, specific=specific))
@@ -114,7 +115,7 @@ def _compiled(
         status = nvrtc.nvrtcCompileProgram(program, len(options), [one.encode() for one in options])[0]
         log = _text(nvrtc, program)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise refused(name, f"NVRTC {_dotted(version())}, sm_{architecture}", log)
+            raise refused(name, f"NVRTC {dotted(version())}, sm_{architecture}", log)
         (size,) = _checked(nvrtc, nvrtc.nvrtcGetCUBINSize(program))
         cubin = bytes(size)
         _checked(nvrtc, nvrtc.nvrtcGetCUBIN(program, cubin))
@@ -130,7 +131,7 @@ def _described(cubin: bytes, architecture: int, log: str, entry: str, source: st
         log = _about(entry, log, source)
     frame, registers, shared = FRAME.search(log), REGISTERS.search(log), SHARED.search(log)
     if frame is None or registers is None:
-        raise RunError(f"NVRTC {_dotted(version())} does not say how many registers a kernel takes:\n{log}")
+        raise RunError(f"NVRTC {dotted(version())} does not say how many registers a kernel takes:\n{log}")
     stack, stored, loaded = map(int, frame.groups())
     return Compiled(
         cubin,
@@ -189,7 +190,3 @@ def _text(nvrtc: Any, program: Any) -> str:
     log = bytes(size)
     _checked(nvrtc, nvrtc.nvrtcGetProgramLog(program, log))
     return log.replace(b"\0", b"").decode(errors="replace").strip()
-
-
-def _dotted(number: tuple[int, int]) -> str:
-    return f"{number[0]}.{number[1]}"

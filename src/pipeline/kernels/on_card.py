@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pipeline.machine.device import Gpu, canonical, gpus
+from pipeline.machine.device import Gpu, canonical, dotted, gpus
 
 _index: int | None = 0
 
@@ -49,7 +49,7 @@ def missing_card(minimum: tuple[int, int] | None, *, exactly: bool = False) -> s
     has = gpu.compute_capability
     if minimum is not None and (has < minimum or (exactly and has != minimum)):
         newer = "" if exactly else " or newer"
-        return f"compute capability {_dotted(minimum)}{newer}; {gpu.name} has {_dotted(has)}"
+        return f"compute capability {dotted(minimum)}{newer}; {gpu.name} has {dotted(has)}"
     return None
 
 
@@ -62,7 +62,3 @@ def missing_torch(minimum: tuple[int, int] | None) -> str | None:
         return lacking
     reason = gpu_support.reason(gpu_support.torch(), gpu)
     return None if reason is None else f"a torch that can use {gpu.name}: {reason}"
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]}"

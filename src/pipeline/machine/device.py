@@ -65,6 +65,11 @@ class Gpu:
     compute_capability: tuple[int, int]
 
 
+def dotted(version: tuple[int, int]) -> str:
+    """A version of two numbers as it is written: 9.0."""
+    return f"{version[0]}.{version[1]}"
+
+
 def canonical(notation: str) -> str:
     """`auto`, `cpu`, `gpu` or `gpu:N` for any notation of NOTATIONS. Raises UserError for any other text."""
     text = notation.strip()

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from pipeline.machine.cuda import from_torch
-from pipeline.machine.device import Gpu, driver_cuda, driver_version
+from pipeline.machine.device import Gpu, dotted, driver_cuda, driver_version
 from pipeline.machine.installed import installed_version
 
 DRIVERS = {
@@ -65,22 +65,22 @@ def unusable(build: Build, gpu: Gpu, driver: tuple[int, int] | None, version: st
     The driver runs CUDA up to `driver` (None: unknown).
     """
     cuda = build.cuda or (0, 0)  # unknown: no driver and no GPU is too old
-    needs = f"{build.framework} is built for CUDA {_dotted(cuda)}"
+    needs = f"{build.framework} is built for CUDA {dotted(cuda)}"
     if driver is not None and driver[0] < cuda[0]:
         oldest = DRIVERS.get(cuda[0])
         newer = f"driver {oldest} or newer" if oldest else "a newer driver"
-        return f"{needs}, which needs {newer}; the driver here is {version or '?'} (CUDA {_dotted(driver)})"
-    here = f"gpu:{gpu.index} ({gpu.name}) has compute capability {_dotted(gpu.compute_capability)}"
+        return f"{needs}, which needs {newer}; the driver here is {version or '?'} (CUDA {dotted(driver)})"
+    here = f"gpu:{gpu.index} ({gpu.name}) has compute capability {dotted(gpu.compute_capability)}"
     oldest_gpu = OLDEST.get(cuda[0], (0, 0))
     if gpu.compute_capability < oldest_gpu:
-        return f"{needs}, which needs compute capability {_dotted(oldest_gpu)} or newer; {here}"
+        return f"{needs}, which needs compute capability {dotted(oldest_gpu)} or newer; {here}"
     how = runs_by(build.kernels, gpu.compute_capability) if build.kernels else "binary"
     if how is None:
         return f"{build.framework} has kernels for {' '.join(build.kernels)}; {here}"
     if how == "PTX" and driver is not None and driver < cuda:
         return (
-            f"{build.framework} has only PTX of CUDA {_dotted(cuda)} for this architecture, which the driver "
-            f"(CUDA {_dotted(driver)}) is too old to compile; {here}"
+            f"{build.framework} has only PTX of CUDA {dotted(cuda)} for this architecture, which the driver "
+            f"(CUDA {dotted(driver)}) is too old to compile; {here}"
         )
     return None
 
@@ -285,7 +285,3 @@ def _release(version: str) -> str:
 def _version(text: str) -> tuple[int, int] | None:
     match = re.match(r"(\d+)(?:\.(\d+))?", text)
     return (int(match[1]), int(match[2] or 0)) if match else None
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]}"

@@ -20,7 +20,7 @@ from pipeline.kernels.cuda.copies import copies
 from pipeline.kernels.cuda.limits import Limits, refused_launch
 from pipeline.kernels.cuda.tensor_map import tensor_map
 from pipeline.kernels.on_card import missing_card
-from pipeline.machine.device import driver_cuda
+from pipeline.machine.device import dotted, driver_cuda
 
 if TYPE_CHECKING:
     from pipeline.kernels.cuda.source import CudaSource
@@ -41,10 +41,10 @@ def missing(kernel: CudaSource) -> str | None:
     except Readable as error:
         return f"an NVRTC that works: {error}"
     if 10 * major + minor not in known:
-        return f"an NVRTC that knows {gpu.name} (sm_{major}{minor}); this one is {_dotted(nvrtc.version())}"
+        return f"an NVRTC that knows {gpu.name} (sm_{major}{minor}); this one is {dotted(nvrtc.version())}"
     newest = driver_cuda()
     if newest is not None and newest[0] < nvrtc.version()[0]:
-        return f"a driver for CUDA {nvrtc.version()[0]}; this one runs CUDA {_dotted(newest)}"
+        return f"a driver for CUDA {nvrtc.version()[0]}; this one runs CUDA {dotted(newest)}"
     return None
 
 
@@ -87,10 +87,10 @@ class OnGpu(Launch):
             "spilled_bytes": made.spilled,
             "shared_bytes": made.shared + dynamic,
             **occupied,
-            "compiler": f"NVRTC {_dotted(nvrtc.version())}",
+            "compiler": f"NVRTC {dotted(nvrtc.version())}",
             "flags": " ".join(nvrtc.flags(architecture, kernel.defines(dtype, architecture), specific=kernel.specific)),
             "source_sha256": content_hash(dict.fromkeys((*kernel.user_files, *kernel.beside))),
-            "driver": f"CUDA {_dotted(driver_cuda() or (0, 0))}",
+            "driver": f"CUDA {dotted(driver_cuda() or (0, 0))}",
         }
 
     def run(self) -> None:
@@ -172,7 +172,3 @@ class OnGpu(Launch):
         found = np.empty_like(copy.whole)
         self._card.download(copy.memory, found)
         return found
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]}"

@@ -70,7 +70,7 @@ class CudaSource(CudaFunction, Kernel):
         return f"{lacking} (to verify it without one: g++ 10 or newer)"
 
     def prepare(self, operands: Operands, threads: int) -> Launch:
-        """Compiled for the first GPU, the operands in its memory."""
+        """Compiled for the GPU that is chosen, the operands in its memory."""
         from pipeline.kernels.cuda.driver import OnGpu
 
         return OnGpu(self, by_columns(operands), turned=operands.gemm.order == "row")

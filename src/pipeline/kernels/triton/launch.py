@@ -1,4 +1,4 @@
-"""A program of Triton's with its arguments: on the first GPU, or on the CPU where Triton interprets."""
+"""A program of Triton's with its arguments: on the GPU that is chosen, or on the CPU where Triton interprets."""
 
 from __future__ import annotations
 
