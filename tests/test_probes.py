@@ -180,7 +180,6 @@ CEILINGS = Ceilings(
     bytes_per_s=(4.1e12, 4.0e12),
     what={"mma": "products of warps, on registers", "wgmma": "products of warpgroups, from shared memory"},
     facts={},
-    dtype="fp16",
 )
 
 
@@ -235,7 +234,7 @@ def test_a_rate_of_slower_instructions_is_no_peak(bench: Bench, tmp_path: Path) 
         ("int8", 100): "tcgen05",
     }
     flop_per_s = {"mma": CEILINGS.flop_per_s["mma"]}
-    bench.card_ceilings = replace(CEILINGS, flop_per_s=flop_per_s, dtype="tf32", unprobed=unprobed("tf32", 90))
+    bench.card_ceilings = replace(CEILINGS, flop_per_s=flop_per_s, unprobed=unprobed("tf32", 90))
     assert "of peak" not in tables.timed(bench)[0].columns
     found = {one.name for one in tables.metrics(bench)}
     assert "ceiling/gpu/mma" in found and "64x64x64/naive/of_peak" not in found

@@ -603,7 +603,7 @@ def test_a_ceiling_that_others_lowered_is_drawn_as_one(had: float, monkeypatch: 
     bench = Bench(Wmma(kernels=(CpuNaive(),), sizes=((64, 64, 64),), threads=2).plan(0), None)  # type: ignore[arg-type]
     (gemm,) = bench.plan.problems
     bench.verdicts["cpu_naive"], bench.times[gemm]["cpu_naive"] = Verdict(1, 0.0, 0.0), Times(1, [1e-6], [1e-6])
-    bench.ceilings = Ceilings(flop_per_s=(9e9,), bytes_per_s=(40e9,), threads=2, cores_had=had)
+    bench.ceilings = Ceilings(flop_per_s=(9e9,), bytes_per_s=(40e9,), cores_had=had)
     bench.cores_had.shares = [had]
     drawn = canvas(7.2, 4.4)
     monkeypatch.setattr(figures, "canvas", lambda *_: drawn)
@@ -648,7 +648,7 @@ def test_the_names_of_a_rooflines_ceilings_are_clear_of_lines_and_edges(
     bench = Bench(Wmma(kernels=(CpuNaive(),), sizes=(size,), threads=2).plan(0), None)  # type: ignore[arg-type]
     (gemm,) = bench.plan.problems
     bench.verdicts["cpu_naive"], bench.times[gemm]["cpu_naive"] = Verdict(1, 0.0, 0.0), Times(1, [1e-3], [1e-3])
-    bench.ceilings = roof = Ceilings(flop_per_s=(233e9,), bytes_per_s=(24e9,), threads=2, cores_had=0.3)
+    bench.ceilings = roof = Ceilings(flop_per_s=(233e9,), bytes_per_s=(24e9,), cores_had=0.3)
     bench.cores_had.shares = [0.3]
     path = tmp_path / "roofline.png"
     figure = drawn_by(monkeypatch, figures, lambda: figures.roofline(path, bench, ["cpu_naive"], roof, roof.peak / 1e9))
@@ -673,7 +673,7 @@ def test_a_rooflines_title_lies_in_the_figure_beside_a_long_name(
     bench = seen({"numpy": (1e-3,)}, 0.3)
     bench.plan = replace(bench.plan, kernels=(*bench.plan.kernels, CppSource(file=f"{name}.cpp")))
     bench.verdicts[name], bench.times[bench.plan.problems[0]][name] = Verdict(1, 0.0, 0.0), Times(1, [1e-3], [1e-3])
-    roof = Ceilings(flop_per_s=(233e9,), bytes_per_s=(24e9,), threads=2, cores_had=0.3)
+    roof = Ceilings(flop_per_s=(233e9,), bytes_per_s=(24e9,), cores_had=0.3)
     path = tmp_path / "roofline.png"
     figure = drawn_by(monkeypatch, figures, lambda: figures.roofline(path, bench, ["numpy", name], roof, 233.0))
     (title,) = figure.texts

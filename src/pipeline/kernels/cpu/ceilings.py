@@ -51,7 +51,7 @@ STREAM = {
 
 @dataclass(frozen=True)
 class Ceilings:
-    """FLOP and bytes per second of each measurement, of `dtype`, on `threads` threads. A ceiling is the highest.
+    """FLOP and bytes per second of each measurement, of float32. A ceiling is the highest.
 
     Bytes as STREAM's triad counts them: two arrays read and one written. `cores_had`: the share of the cores that its
     threads can use which this process had while it did multiply-adds; less than 1 where others are at work. `doubt`:
@@ -60,10 +60,8 @@ class Ceilings:
 
     flop_per_s: tuple[float, ...]
     bytes_per_s: tuple[float, ...]
-    threads: int
     cores_had: float
     doubt: str | None = None
-    dtype: str = "float32"
 
     @property
     def peak(self) -> float:
@@ -100,17 +98,15 @@ def cores_apart() -> list[int]:
     return sorted(allowed_cores(), key=lambda core: core not in first.values())
 
 
-def measured(threads: int, dtype: str = "float32") -> Ceilings:
-    """Of float32 or float64; takes about half a second. Raises UserError without a compiler."""
-    streamed = stream(threads, dtype, ("triad",))
-    flop_per_s, cores_had = multiply_adds(threads, dtype)
+def measured(threads: int) -> Ceilings:
+    """Of float32; takes about half a second. Raises UserError without a compiler."""
+    streamed = stream(threads, "float32", ("triad",))
+    flop_per_s, cores_had = multiply_adds(threads, "float32")
     return Ceilings(
         flop_per_s=flop_per_s,
         bytes_per_s=streamed.bytes_per_s["triad"],
-        threads=threads,
         cores_had=cores_had,
         doubt=streamed.doubt,
-        dtype=dtype,
     )
 
 

@@ -26,7 +26,7 @@ FOUR = 16  # bytes that a thread moves at a time
 
 @dataclass(frozen=True)
 class Ceilings:
-    """FLOP per second of each launch, by the probe that made it (`fma`, `mma`, `wgmma`), for A and B of `dtype`; and
+    """FLOP per second of each launch, by the probe that made it (`fma`, `mma`, `wgmma`), for A and B of one dtype; and
     bytes per second of each of the triad's, which reads two arrays and writes one. A ceiling is the highest.
 
     `what`: of each probe, in words. `facts`: of each, how it was built. `unprobed`: the instruction that is faster than
@@ -37,7 +37,6 @@ class Ceilings:
     bytes_per_s: tuple[float, ...]
     what: Mapping[str, str]
     facts: Mapping[str, Mapping[str, object]]
-    dtype: str
     unprobed: str | None = None
     doubt: str | None = None
 
@@ -71,7 +70,6 @@ def measured(dtype: str) -> Ceilings:
         bytes_per_s=bytes_per_s,
         what={one.word: one.what for one in probes},
         facts=facts,
-        dtype=dtype,
         unprobed=unprobed(dtype, architecture),
         doubt=uncertain,
     )
