@@ -29,7 +29,7 @@ from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, by_name, rate, read_result
 from pipeline.stages.seeds import Trained, metrics, of_lengths, timings
 from pipeline.study.outcome import Outcome
-from pipeline.study.report import differences, section
+from pipeline.study.report import differences, section, unlike
 
 SHORT = ("dataset=digits", "model=linear", "training.epochs=2", "tracking=none")
 accuracy = st.floats(0, 1)
@@ -235,6 +235,20 @@ def test_the_report_has_what_a_run_noted() -> None:
     noted = replace(one, receipt={**one.receipt, "notes": ["others had 40% of the cores", "1 of 3 cells failed"]})
     text = section({"a": noted, "b": one})
     assert "\n- a: others had 40% of the cores\n- a: 1 of 3 cells failed\n" in text and "- b:" not in text
+
+
+def test_the_report_says_what_stages_did_not_share() -> None:
+    """It said "on this machine with these versions" of whatever receipts it read."""
+    one = outcome(0.7, 0.8, 0.9)
+    about = {"device": {"hardware": {"name": "AMD EPYC", "family": "25", "model": "1"}}, "versions": {"jax": "0.11.0"}}
+    other = {"device": {"hardware": {"name": "NVIDIA H200"}}, "versions": {"jax": "0.11.0", "torch": "2.13.0"}}
+    later = {**about, "versions": {"jax": "0.12.0"}}
+    a, b, c = (replace(one, receipt={**one.receipt, **each}) for each in (about, other, later))
+    assert unlike({"a": a, "b": replace(a)}) == ""
+    assert unlike({"a": a, "b": b, "c": c}).splitlines()[3:] == [
+        "- hardware: AMD EPYC 25 1 (a, c); NVIDIA H200 (b)",
+        "- jax: 0.11.0 (a, b); 0.12.0 (c)",
+    ]
 
 
 def test_the_report_says_that_nothing_is_corrected() -> None:

@@ -26,7 +26,7 @@ for benchmarks see `bench/`. `python -m pipeline.study check` shows that the run
 SHOWS = """
 A difference is taken seed by seed, of stages with the same data: with one seed all see the same batches, and those of
 the same model begin from the same weights. The
-interval is Student's, 95 %, over the seeds on this machine with these versions. It shows how far the seed alone moves a
+interval is Student's, 95 %, over the seeds. It shows how far the seed alone moves a
 mean; where it contains 0, no difference is shown, which does not mean that there is none. Each interval stands alone,
 without a correction for several comparisons: of twenty that differ in nothing, one is expected to leave out 0.
 
@@ -43,7 +43,7 @@ def report() -> int:
     for name, entry in composed.read().items():
         kind = str(entry.config["stage"]["_target_"]).rpartition(".")[2].lower()
         kinds.setdefault(kind, {})[name] = outcomes[name]
-    text = HEADING + "".join(f"\n## {kind}\n\n{section(members)}" for kind, members in kinds.items())
+    text = HEADING + unlike(outcomes) + "".join(f"\n## {kind}\n\n{section(members)}" for kind, members in kinds.items())
     try:
         shutil.rmtree(FOLDER, ignore_errors=True)
         FOLDER.mkdir(parents=True)
@@ -54,6 +54,23 @@ def report() -> int:
         raise cannot_write(FOLDER, error, key="") from error
     print(FOLDER / "report.md")
     return 0
+
+
+def unlike(outcomes: Mapping[str, Outcome]) -> str:
+    """On what and with which versions the stages ran, where that is not the same for all: new versions or another
+    machine make no stage stale. In Markdown; or nothing."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for name, outcome in outcomes.items():
+        hardware = outcome.receipt["device"].get("hardware") or {}
+        ran = " ".join(str(hardware[key]) for key in ("name", "family", "model") if key in hardware)
+        for key, value in {"hardware": ran, **outcome.receipt.get("versions", {})}.items():
+            found.setdefault(key, {}).setdefault(str(value), []).append(name)
+    apart = {key: values for key, values in found.items() if len(values) > 1}
+    lines = [
+        f"- {key}: " + "; ".join(f"{value} ({', '.join(names)})" for value, names in values.items())
+        for key, values in apart.items()
+    ]
+    return "\n".join(["", "What not all stages ran on, or with:", "", *lines, ""]) if lines else ""
 
 
 def section(outcomes: Mapping[str, Outcome]) -> str:
