@@ -15,7 +15,7 @@ import pytest
 from command import done, environment, pipeline, refused, runs, status
 from hypothesis import given
 from hypothesis import strategies as st
-from test_resume import CHECKPOINTS, killed, outcome
+from test_resume import CHECKPOINTS, UNSEEDED, killed, outcome
 
 from pipeline.backends.torch.group import Group
 from pipeline.machine.device import Device
@@ -237,6 +237,23 @@ def test_two_devices_of_jax_train_as_one(tmp_path: Path, words: tuple[str, ...],
 )
 def test_what_several_processes_cannot_do_is_refused(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     assert said in refused(tmp_path, "dataset=digits", *words)
+
+
+@two_cores
+@pytest.mark.wide
+def test_processes_that_divide_the_same_data_apart_are_refused(tmp_path: Path) -> None:
+    """The second would train on what the first is validated with."""
+    (tmp_path / "unseeded.py").write_text(UNSEEDED)
+    path = f"{tmp_path}:{environment().get('PYTHONPATH', '')}"
+    words = ("dataset=digits", "dataset._target_=unseeded.Unseeded", "training.steps=3", "device.processes=2")
+    result = pipeline(tmp_path, *words, PIPELINE_MODULES="unseeded", PYTHONPATH=path)
+    assert result.returncode == 1, result.stderr
+    said = result.stderr.splitlines()[-1]
+    assert said.startswith("error: process 1 of 2 of the training (pid ")
+    assert said.endswith(
+        ") ended with status 1: its examples (train, validation) are not those of process 0, though the data are the "
+        "same; let load(root, seed) divide them by its seed alone"
+    )
 
 
 def stopped(folder: Path, number: int, *, peer: bool) -> tuple[int, list[psutil.Process]]:

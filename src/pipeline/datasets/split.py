@@ -38,11 +38,17 @@ def held_out(data: Data) -> dict[str, str]:
     """Which examples nothing is trained on: the hash of each such split, by HASHED of its rows from end to end."""
     if data.held_out is not None:
         return dict(data.held_out)
-    found = {}
-    for name, split in (("validation", data.validation), ("test", data.test)):
-        rows = np.unique(np.linspace(0, len(split) - 1, min(HASHED, len(split))).astype(int))
-        found[name] = f"{len(split)}-{hash_splits(Split(split.x[rows], split.y[rows]))}"
-    return found
+    return {"validation": _known_by(data.validation), "test": _known_by(data.test)}
+
+
+def examples(data: Data) -> dict[str, str]:
+    """By what processes that load the same data see that they have divided them alike: of every split, in its order."""
+    return {"train": _known_by(data.train), **held_out(data)}
+
+
+def _known_by(split: Split) -> str:
+    rows = np.unique(np.linspace(0, len(split) - 1, min(HASHED, len(split))).astype(int))
+    return f"{len(split)}-{hash_splits(Split(split.x[rows], split.y[rows]))}"
 
 
 def hash_splits(*splits: Split) -> str:

@@ -65,6 +65,7 @@ def train_along(folder: Path, rank: int, job: dict[str, Any], answers: int) -> N
 def loaded(job: dict[str, Any]) -> tuple[Experiment, Data]:
     """The experiment of rank 0, its framework, and its data. Raises RunError where these are others here."""
     from pipeline.datasets.loading import load_data
+    from pipeline.datasets.split import examples
     from pipeline.experiment import load
     from pipeline.machine.device import count_by_bus
     from pipeline.spec import take_allow_list
@@ -76,6 +77,13 @@ def loaded(job: dict[str, Any]) -> tuple[Experiment, Data]:
     data = load_data(experiment)
     if data.sha256 != job["data_sha256"]:
         raise RunError("its data are not those of process 0 (another sha256)")
+    # Of the same data: the user's own code may divide them without the seed.
+    found = examples(data)
+    if other := ", ".join(name for name, known_by in job["examples"].items() if found.get(name) != known_by):
+        raise RunError(
+            f"its examples ({other}) are not those of process 0, though the data are the same; "
+            "let load(root, seed) divide them by its seed alone"
+        )
     return experiment, data
 
 

@@ -31,6 +31,7 @@ import torch.distributed as dist
 from pipeline.backends.torch.group import Group
 from pipeline.backends.torch.lean_import import lean_import
 from pipeline.backends.torch.lowering import Lowering
+from pipeline.datasets.split import examples
 from pipeline.errors import RunError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.memory import process_peak_bytes
@@ -209,6 +210,7 @@ def job_of(experiment: Experiment, data: Data, resolved: Resolved) -> dict[str, 
         "config": experiment.config,
         "resolved": asdict(resolved),
         "data_sha256": data.sha256,
+        "examples": examples(data),
         "count": experiment.device.processes,
     }
 
