@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from pipeline.backends.torch.group import Group
 from pipeline.machine.device import Device
 from pipeline.report.table import size
 from pipeline.runs import weights
+from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.fit import Fit, Observation
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
@@ -256,14 +258,17 @@ def test_processes_that_divide_the_same_data_apart_are_refused(tmp_path: Path) -
     )
 
 
-def stopped(folder: Path, number: int, *, peer: bool) -> tuple[int, list[psutil.Process]]:
+def stopped(
+    folder: Path, number: int, *, peer: bool, words: tuple[str, ...] = (*LONG, "training.steps=200"), **known: str
+) -> tuple[int, list[psutil.Process]]:
     """Start a training, and send it, or its second process, a signal after a checkpoint: its status, what is left."""
     folder.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "pipeline", *LONG, "training.steps=200"]
+    command = [sys.executable, "-m", "pipeline", *words]
     log = (folder / "log.txt").open("w")
     temporary = folder / "temporary"
     temporary.mkdir()
-    process = subprocess.Popen(command, cwd=folder, env=environment(TMPDIR=str(temporary)), stdout=log, stderr=log)
+    known = environment(TMPDIR=str(temporary), **known)
+    process = subprocess.Popen(command, cwd=folder, env=known, stdout=log, stderr=log)
     try:
         while process.poll() is None and not list(folder.glob(CHECKPOINTS)):
             time.sleep(0.01)
@@ -298,6 +303,19 @@ def test_the_processes_end_with_the_command(tmp_path: Path, number: signal.Signa
     assert (status_of, left) == (-9 if number == signal.SIGKILL else 128 + number, [])
     if number != signal.SIGINT:
         assert goes_on_to_the_same_end(tmp_path)
+
+
+@two_cores
+@pytest.mark.wide
+@pytest.mark.parametrize("peer", [False, True])
+def test_they_end_in_a_block_also_with_a_limit_of_time(tmp_path: Path, *, peer: bool) -> None:
+    """Rank 0 asked the others whether the time was over, while they were in the next step: ten minutes long."""
+    words = (*instead(LONG, "loader.steps_per_execution=37"), "training.steps=200", "training.max_time=600")
+    number, expected = (signal.SIGKILL, 1) if peer else (signal.SIGTERM, 128 + signal.SIGTERM)
+    assert stopped(tmp_path, number, peer=peer, words=words) == (expected, [])
+    (run,) = runs(tmp_path)
+    (found,) = re.findall(r"(?:at|after) step (\d+)", (tmp_path / "log.txt").read_text())
+    assert newest_step(run) == int(found)
 
 
 @two_cores

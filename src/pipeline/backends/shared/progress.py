@@ -111,11 +111,13 @@ class Watch:
         scores: np.ndarray,
         scales: np.ndarray | None = None,
         norms: np.ndarray | None = None,
+        *,
+        whole: bool = True,
     ) -> None:
         """Batches that have run: mean loss (k,) and sum of scores (k,) of each.
 
         `scales`: the loss scale (k,) after each, where the loss is scaled; `norms`: the gradient's norm (k,), which
-        counts where the weights were updated.
+        counts where the weights were updated. `whole`: not cut short, so that every process is here.
         """
         updates = block.updates
         if scales is not None:
@@ -132,15 +134,19 @@ class Watch:
         self._wait(block, losses, scores, norms)
         self.step += int(updates.sum())
         self._journal_waiting(final=False)
-        late = self.ends_at is not None and self.agreed(time.perf_counter() >= self.ends_at)
+        late = whole and self.ends_at is not None and self.agreed(time.perf_counter() >= self.ends_at)
         self.out_of_time |= late and bool(updates[-1])  # the step under way is finished
         state = f"{self._where(self.number + 1)}  loss {self.loss_sum / self.seen:.4f}"
         if self.task.score is not None:
             state += f"  {self.task.score} {self.mean_score:.4f}"
         self.progress.advance(int(updates.sum()), state)
-        over = self.step == self.plan.steps or self.out_of_time  # a last period may be shorter than the others
-        ends_period = over or self.plan.period_of(self.batches) != self.number
-        self.keeper.after_block(ends_period=ends_period)
+        self.keeper.after_block(ends_period=self.at_period_end)
+
+    @property
+    def at_period_end(self) -> bool:
+        """Whether the period's validation comes next. A last period may be shorter than the others."""
+        over = self.step == self.plan.steps or self.out_of_time
+        return over or self.plan.period_of(self.batches) != self.number
 
     def _wait(self, block: Block, losses: np.ndarray, scores: np.ndarray, norms: np.ndarray | None) -> None:
         """Fold batches into optimizer steps."""

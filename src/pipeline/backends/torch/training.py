@@ -159,15 +159,22 @@ class Training(pl.LightningModule):
     def training_step(self, fed: tuple[Block, Batches], _: int) -> None:
         if self.watch.out_of_time:
             return  # Lightning has fetched a block ahead
-        block, batches = fed
+        try:
+            self._block(*fed)
+        except RuntimeError as error:
+            whole = self.step.gathering.fresh and self.watch.batches and not self.watch.at_period_end
+            if whole and is_of_connection(error):
+                self.watch.keeper.now()
+            raise
+
+    def _block(self, block: Block, batches: Batches) -> None:
+        """Its steps, and a report of those that were taken, also where another process is lost."""
         found: Found = {"losses": [], "scores": [], "scales": [], "norms": []}
         try:
             self._take(block, batches, found)
         except RuntimeError as error:
             if found["losses"] and is_of_connection(error):
                 self._report(block, found)
-            if self.step.gathering.fresh and self.watch.batches and is_of_connection(error):
-                self.watch.keeper.now()
             raise
         self._report(block, found)
 
@@ -211,7 +218,8 @@ class Training(pl.LightningModule):
             self.watch.compiled(self.compiled.seconds, self.compiled.untimed)
             for note in self.compiled.notes:
                 self.watch.run.note(note)
-        self.watch.block(block[: len(found["losses"])], **dict(zip(kept, copied, strict=True)))
+        taken = len(found["losses"])
+        self.watch.block(block[:taken], **dict(zip(kept, copied, strict=True)), whole=taken == len(block))
 
     def _controls(self, block: Block) -> Iterator[dict[str, Any]]:
         """What each batch's step takes beside it: its share, and whether it is the last of its step."""
