@@ -297,6 +297,17 @@ def test_a_process_that_dies_ends_the_training_with_a_checkpoint(tmp_path: Path)
 
 @two_cores
 @pytest.mark.wide
+def test_a_lost_process_is_no_error_of_a_users_model(tmp_path: Path) -> None:
+    path = f"{Path(__file__).parent}:{environment().get('PYTHONPATH', '')}"
+    known = {"PIPELINE_MODULES": "own_models", "PYTHONPATH": path}
+    words = instead(instead(LONG, "model=linear"), "training.batch_size=40")
+    words = (*words, "model._target_=own_models.Normalized", "training.steps=200")
+    assert stopped(tmp_path, signal.SIGKILL, peer=True, words=words, **known) == (1, [])
+    assert "goes on from there" in str(status(runs(tmp_path)[0]).error)
+
+
+@two_cores
+@pytest.mark.wide
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_the_processes_end_with_the_command(tmp_path: Path, number: signal.Signals) -> None:
     status_of, left = stopped(tmp_path, number, peer=False)
@@ -327,10 +338,10 @@ def test_a_training_on_two_devices_of_jax_goes_on_after_a_kill(tmp_path: Path, k
     assert goes_on_to_the_same_end(tmp_path, words)
 
 
-def goes_on_to_the_same_end(folder: Path, words: tuple[str, ...] = (*LONG, "training.steps=200")) -> bool:
-    result = pipeline(folder, "resume=latest")
+def goes_on_to_the_same_end(folder: Path, words: tuple[str, ...] = (*LONG, "training.steps=200"), **known: str) -> bool:
+    result = pipeline(folder, "resume=latest", **known)
     assert result.returncode == 0, result.stderr
     whole = folder / "whole"
     whole.mkdir()
-    done(whole, *words)
+    done(whole, *words, **known)
     return outcome(folder) == outcome(whole)

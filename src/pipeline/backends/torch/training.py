@@ -205,7 +205,8 @@ class Training(pl.LightningModule):
     def _raise_of_model(self, error: Exception, number: int, examples: int) -> None:
         """Raise RunError, in words, where the user's model is the cause; not in a process that has no run to show."""
         artifacts = self.watch.run.folder / "artifacts"
-        if self.group.rank == 0:
+        lost = self.group.count > 1 and isinstance(error, RuntimeError) and is_of_connection(error)
+        if self.group.rank == 0 and not lost:
             said = as_error_of_model(error, self.experiment, self.step, number, examples, artifacts)
             if said is not None:
                 raise said from error
