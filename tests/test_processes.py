@@ -297,13 +297,15 @@ def test_a_process_that_dies_ends_the_training_with_a_checkpoint(tmp_path: Path)
 
 @two_cores
 @pytest.mark.wide
-def test_a_lost_process_is_no_error_of_a_users_model(tmp_path: Path) -> None:
+def test_the_checkpoint_after_a_lost_process_has_the_statistics_of_its_step(tmp_path: Path) -> None:
+    """The forward pass of the step that failed had moved those of batch normalisation, and moved them again later."""
     path = f"{Path(__file__).parent}:{environment().get('PYTHONPATH', '')}"
     known = {"PIPELINE_MODULES": "own_models", "PYTHONPATH": path}
     words = instead(instead(LONG, "model=linear"), "training.batch_size=40")
     words = (*words, "model._target_=own_models.Normalized", "training.steps=200")
     assert stopped(tmp_path, signal.SIGKILL, peer=True, words=words, **known) == (1, [])
     assert "goes on from there" in str(status(runs(tmp_path)[0]).error)
+    assert goes_on_to_the_same_end(tmp_path, words, **known)
 
 
 @two_cores

@@ -90,17 +90,24 @@ class SharedStep:
     ) -> Losses:
         """As `Step`, with this process's rows of a batch of `size`; the losses are those of the whole batch.
 
-        `number`: the batch's, over all epochs. The weights change after everything has been exchanged: a process that
-        is lost before leaves the others with the state after the step before.
+        `number`: the batch's, over all epochs. The weights change after everything has been exchanged, and the buffers
+        that the forward pass has changed are put back where that fails: a process that is lost before leaves the others
+        with the state after the step before.
         """
         step, group = self.step, self.group
         own = group.weight(size)
         seed_batch(self.seed, group.rank, number)
-        with step.phase("forward"), step.lowering.forward():
-            loss, scores = step.forward(x, y)
-        summed = group.begin_sum(loss * own, scores if own else scores * 0)
-        step.backward(loss * (own * group.count * share), self.backward)
-        loss, scores = summed()
+        before = [buffer.clone() for buffer in step.net.buffers()]
+        try:
+            with step.phase("forward"), step.lowering.forward():
+                loss, scores = step.forward(x, y)
+            summed = group.begin_sum(loss * own, scores if own else scores * 0)
+            step.backward(loss * (own * group.count * share), self.backward)
+            loss, scores = summed()
+        except RuntimeError:
+            for buffer, value in zip(step.net.buffers(), before, strict=True):
+                buffer.copy_(value)
+            raise
         step.gathering.fresh = update
         if update:
             step.step_optimizer()
