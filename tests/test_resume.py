@@ -592,6 +592,43 @@ def test_other_examples_for_validation_are_refused(tmp_path: Path) -> None:
     assert "half of it was trained elsewhere" in planned.stdout
 
 
+UNSEEDED_NOISE = """
+import keras
+from pipeline.contracts import Model
+from pipeline.spec import spec
+
+
+class Noise(keras.layers.Layer):
+    def call(self, x, training=False):
+        return x + {draw}(keras.ops.shape(x)) if training else x
+
+
+@spec
+class Noisy(Model):
+    def keras(self, shapes):
+        layers = [keras.layers.Flatten(), Noise(), keras.layers.Dense(shapes.classes)]
+        return keras.Sequential([keras.Input(shapes.image), *layers])
+"""
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("draw", ["keras.random.normal", "__import__('tensorflow').random.normal"])
+def test_noise_of_a_layer_without_a_seed_goes_on_or_is_noted(tmp_path: Path, draw: str) -> None:
+    (tmp_path / "noisy.py").write_text(UNSEEDED_NOISE.replace("{draw}", draw))
+    path = f"{tmp_path}:{environment().get('PYTHONPATH', '')}"
+    own: dict[str, Any] = {"PIPELINE_MODULES": "noisy", "PYTHONPATH": path}
+    model = ("model=linear", "model._target_=noisy.Noisy", "backend=tensorflow")
+    words = ("dataset=digits", *model, "tracking=none", *OF_150_STEPS)
+    (tmp_path / "whole").mkdir()
+    assert pipeline(tmp_path / "whole", *words, **own).returncode == 0
+    assert killed(tmp_path / "killed", words, 0.0, **own) == -9
+    result = pipeline(tmp_path / "killed", "resume=latest", **own)
+    assert result.returncode == 0, result.stderr
+    same = outcome(tmp_path / "killed") == outcome(tmp_path / "whole")
+    noted = "draws from a generator of TensorFlow's (RandomStandardNormal)" in result.stderr
+    assert (same, noted) == ((True, False) if draw.startswith("keras") else (False, True)), result.stderr
+
+
 @pytest.mark.wide
 def test_other_tokens_are_refused_whatever_strict_is(tmp_path: Path) -> None:
     """As many characters, and others: the saved embeddings would be those of other tokens."""

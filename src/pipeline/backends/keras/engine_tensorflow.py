@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras.src.layers.convolutional.base_conv import BaseConv
+from keras.src.random.seed_generator import global_seed_generator
 from tensorflow.python.eager import context as eager
 
 from pipeline.backends.keras import autograph, tensorflow_graph
@@ -69,8 +70,10 @@ class Engine:
         self.average = [tf.Variable(widened(v.value)) for v in self.trained] if experiment.training.ema else []
         self.batch_size = experiment.training.batch_size
         self.xla = _worth_compiling(model) if experiment.backend.xla is None else experiment.backend.xla
-        parses = autograph.is_needed(task, experiment.loss, experiment.optimizer, experiment.data_model)
-        traced = partial(tf.function, jit_compile=self.xla, autograph=parses)
+        users = autograph.is_needed(task, experiment.loss, experiment.optimizer, experiment.data_model)
+        # What user code may draw from without a seed. Keras would make it in the first step: too late to be put back.
+        self.drawn = [global_seed_generator().state.value] if users else []
+        traced = partial(tf.function, jit_compile=self.xla, autograph=users)
         self._block = traced(self._run_block)
         self._batch = traced(self._step, reduce_retracing=True)
         self._ran: tuple[Any, tuple[Any, ...], str] | None = None  # the first function, its arguments, and where
@@ -167,7 +170,7 @@ class Engine:
 
     def _kept(self) -> list[Any]:
         keras_own = [variable.value for variable in (*self.model.variables, *self.optimizer.variables)]
-        return [*keras_own, *self.gathered, *self.average]
+        return [*keras_own, *self.gathered, *self.average, *self.drawn]
 
     def sync(self) -> None:
         """Nothing to do: the steps write the model's own variables."""

@@ -32,7 +32,7 @@ from pipeline.machine.quiet import quiet_import, quiet_imports
 from pipeline.models import Shapes, largest_setting, may_be_too_large, weights
 from pipeline.models.start import start_of
 from pipeline.profilers import Subject
-from pipeline.runs.fit import Fit, Predict, Start
+from pipeline.runs.fit import Fit, Observation, Predict, Start
 from pipeline.runs.weights import Weights
 
 BACKEND = os.environ["KERAS_BACKEND"]
@@ -64,6 +64,8 @@ POLICIES = {
 }
 
 
+# TensorFlow's operations that draw from a state in the operation, or in a tf.random.Generator.
+STATEFUL_DRAWS = ("Random", "TruncatedNormal", "ParameterizedTruncatedNormal", "Multinomial", "RngReadAndSkip")
 KERAS_SEEDS = ("global_random_seed", "global_seed_generator")
 
 
@@ -91,6 +93,7 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
                     if seen is None:
                         seen = engine.observe()
                         run.check_seen(seen)
+                        note_other_draws(run, seen)
                     engine.sync()
                     with engine.averaged():
                         measured = held_out.measured() if len(data.validation) else None
@@ -111,6 +114,16 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
             peak_memory=peak_memory(resolved),
             processes=engine.accounts(),
             files={"model.json": net.description(model)},
+        )
+
+
+def note_other_draws(run: Run, seen: Observation) -> None:
+    """That a run which goes on draws anew what TensorFlow's operations draw from a state that nothing reads."""
+    drawn = sorted({name for name, _, _ in seen.operations if name.startswith(STATEFUL_DRAWS)})
+    if run.checkpoint is not None and drawn:
+        run.note(
+            f"resume={run.id}: not exact: the model draws from a generator of TensorFlow's ({', '.join(drawn)}), which "
+            "begins anew; keras.random goes on"
         )
 
 

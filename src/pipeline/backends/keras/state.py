@@ -22,9 +22,9 @@ def write_made(made: Callable[[], list[np.ndarray]], path: Path) -> None:
 
 
 def read(path: Path, like: list[np.ndarray]) -> list[np.ndarray]:
-    """What `write` wrote, in the dtypes of `like`."""
+    """What `write` wrote, in the dtypes of `like`; what a checkpoint of before does not have is as in `like`."""
     kept = weights.load(path)
-    return [kept[f"{number:06}"].view(array.dtype) for number, array in enumerate(like)]
+    return [kept.get(f"{number:06}", array).view(array.dtype) for number, array in enumerate(like)]
 
 
 def read_after(path: Path, count: int) -> list[np.ndarray]:
