@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from pipeline.backends.torch.step import Losses, Step
 
-DRAWS = 3  # what tells the seeds below from those of the order of the examples and of augmentations
+DRAWS = 3  # what tells the seeds below from those of the initial weights (0) and of the order of the examples (1)
 
 
 @dataclass(frozen=True)
