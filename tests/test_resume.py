@@ -206,6 +206,14 @@ def check_ends_as_whole(tmp_path: Path, words: tuple[str, ...]) -> None:
         assert not (run / "checkpoints").exists()
 
 
+@pytest.mark.wide
+def test_gradients_in_16_bits_of_a_step_that_has_begun_go_on(tmp_path: Path) -> None:
+    """They are added up in float32, beside those that torch holds."""
+    words = ("precision=bf16", "training.accumulate=7", "training.steps=60", "backend=torch", "tracking=none")
+    changed = {word.partition("=")[0] for word in words}
+    check_ends_as_whole(tmp_path, (*(word for word in EVERYTHING if word.partition("=")[0] not in changed), *words))
+
+
 # The real command, which writes every checkpoint that is due, and gets a signal before its validation of one step.
 IN_A_VALIDATION = """
 import os, sys

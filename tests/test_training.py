@@ -99,6 +99,15 @@ def test_an_accumulated_gradient_is_measured_in_any_dtype(tmp_path: Path, backen
         assert other == pytest.approx(norms[0], rel=0.02)
 
 
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+def test_gradients_in_16_bits_are_added_up_in_float32(tmp_path: Path, backend: str) -> None:
+    """In bfloat16, with 8 bits, what is small beside the sum so far was lost."""
+    sizes = ("training.steps=1", "training.batch_size=2", "training.accumulate=600")
+    words = (f"backend={backend}", *sizes, "training.log_gradient_norm=true")
+    wide, narrow = (norms_of(finished(tmp_path, *words, f"precision={name}")) for name in ("fp32", "bf16"))
+    assert narrow == pytest.approx(wide, rel=3e-3)
+
+
 def test_a_layer_without_a_dtype_behind_one_that_has_its_own_is_in_float32() -> None:
     """As in Keras, which casts what comes into a layer."""
     net = Mlp(units=(4, 3, 3), layer_dtypes=("float16", "float64", None, None)).torch(Shapes((2, 2), (5,)))

@@ -67,7 +67,7 @@ class Engine:
     def _beside(self, trained: list[Any]) -> dict[str, list[Any]]:
         """What is carried beside Keras's own: gradients of the step's batches so far, and the weights' average."""
         many = self.training.accumulate > 1
-        found = {"gathered": [jnp.zeros_like(value) for value in trained]} if many else {}
+        found = {"gathered": [jnp.zeros_like(widened(value)) for value in trained]} if many else {}
         return found | ({"average": list(map(widened, trained))} if self.training.ema else {})
 
     def resident(self, x: np.ndarray, y: np.ndarray, steps: int) -> None:
@@ -183,7 +183,8 @@ class Engine:
         wide = keras.config.floatx()  # of the norm, whatever the weights are in
 
         def apply() -> tuple[Any, ...]:
-            *new, now, norm = self._apply(state, gathered, control)
+            summed = [total.astype(value.dtype) for total, value in zip(gathered, trainable, strict=True)]
+            *new, now, norm = self._apply(state, summed, control)
             empty = [jnp.zeros_like(total) for total in gathered]
             return *new, {**now, "gathered": empty}, None if norm is None else norm.astype(wide)
 
@@ -262,7 +263,7 @@ class Engine:
 
 
 def widened(outputs: Any) -> Any:
-    """Outputs, or weights, in float32 at least, as a loss, a score and an average take them."""
+    """Outputs, or weights, in float32 at least, as a loss, a score, an average and a sum of gradients take them."""
     return outputs.astype(jnp.float32) if outputs.dtype in (jnp.float16, jnp.bfloat16) else outputs
 
 

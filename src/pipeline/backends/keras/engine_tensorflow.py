@@ -65,7 +65,7 @@ class Engine:
         self.trained = model.trainable_variables
         # Beside Keras's own: gradients of the step's batches so far, and the moving average of the weights.
         many = experiment.training.accumulate > 1
-        self.gathered = [tf.Variable(tf.zeros_like(v.value)) for v in self.trained] if many else []
+        self.gathered = [tf.Variable(tf.zeros_like(widened(v.value))) for v in self.trained] if many else []
         self.buffers: list[np.ndarray] = []  # of the snapshots
         self.average = [tf.Variable(widened(v.value)) for v in self.trained] if experiment.training.ema else []
         self.batch_size = experiment.training.batch_size
@@ -210,11 +210,12 @@ class Engine:
         if not self.gathered:
             return self._apply(gradients, control)
         for total, gradient in zip(self.gathered, gradients, strict=True):
-            total.assign_add(gradient)
+            total.assign_add(tf.cast(gradient, total.dtype))
         nothing = tf.zeros((), tf.float64)
 
         def apply() -> Any:
-            norm = self._apply([tf.convert_to_tensor(total) for total in self.gathered], control)
+            pairs = zip(self.gathered, gradients, strict=True)
+            norm = self._apply([tf.cast(total, gradient.dtype) for total, gradient in pairs], control)
             for total in self.gathered:
                 total.assign(tf.zeros_like(total))
             return nothing if norm is None else tf.cast(norm, tf.float64)
@@ -298,7 +299,7 @@ class Engine:
 
 
 def widened(outputs: Any) -> Any:
-    """Outputs, or weights, in float32 at least, as a loss, a score and an average take them."""
+    """Outputs, or weights, in float32 at least, as a loss, a score, an average and a sum of gradients take them."""
     return tf.cast(outputs, tf.float32) if outputs.dtype in (tf.float16, tf.bfloat16) else outputs
 
 

@@ -16,7 +16,8 @@ from pipeline.backends.torch.step import Step
 
 def of(step: Step, *, mid_step: bool) -> dict[str, Any]:
     """What decides the rest of the training, not copied. `mid_step`: gradients of a step's first batches are kept."""
-    gradients = [p.grad for p in step.net.parameters()] if mid_step else None
+    wide = step.gathering.wide
+    gradients = [wide.get(p, p.grad) for p in step.net.parameters()] if mid_step else None
     return {
         "net": step.net.state_dict(),
         "optimizer": step.optimizer.state_dict(),
@@ -40,7 +41,11 @@ def restore(step: Step, path: Path) -> None:
         rate_as_tensor(step.optimizer, step.lowering.device)
     step.gathering.fresh = kept["gradients"] is None
     for parameter, gradient in zip(step.net.parameters(), kept["gradients"] or [], strict=False):
-        parameter.grad = None if gradient is None else gradient.to(parameter.device)
+        found = None if gradient is None else gradient.to(parameter.device)
+        if found is not None and parameter in step.narrow:
+            step.gathering.wide[parameter] = found.float()
+        else:
+            parameter.grad = found
     _restore_generators(kept["random"], step.lowering.device)
 
 

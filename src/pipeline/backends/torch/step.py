@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +16,7 @@ from pipeline.tasks import Task
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
+NARROW = (torch.float16, torch.bfloat16)
 OPS: Any = torch  # what a task may need (pipeline.tasks.Ops)
 Losses = tuple[torch.Tensor, torch.Tensor]
 Phase = Callable[[str], contextlib.AbstractContextManager[Any]]
@@ -28,10 +29,14 @@ def unmarked(_: str) -> contextlib.AbstractContextManager[None]:
 
 @dataclass
 class Gathering:
-    """What a step and its compiled copy share. `fresh`: no gradient has been gathered; `norm`: of the last gradient."""
+    """What a step and its compiled copy share. `fresh`: no gradient has been gathered; `norm`: of the last gradient.
+
+    `wide`: the sum so far of gradients that are not themselves as wide as float32, by parameter.
+    """
 
     norm: torch.Tensor
     fresh: bool = True
+    wide: dict[torch.Tensor, torch.Tensor] = field(default_factory=dict)
 
 
 class Step:
@@ -52,6 +57,8 @@ class Step:
         self.one = torch.ones((), device=lowering.device)
         self.gathering = Gathering(self.one)
         self.average = Average(net, experiment.training.ema) if experiment.training.ema else None
+        many = experiment.training.accumulate > 1
+        self.narrow = {p for p in net.parameters() if many and p.dtype in NARROW}  # a set asks by identity, not by ==
 
     def __call__(self, x: torch.Tensor, y: torch.Tensor, share: float | None = None, *, update: bool = True) -> Losses:
         """Take the step. Returns the batch's mean loss and the sum of its scores, both on the device.
@@ -80,13 +87,22 @@ class Step:
 
     def backward(self, loss: torch.Tensor, by: Callable[[torch.Tensor], object] = torch.Tensor.backward) -> None:
         """The gradients, of the scaled loss where it is scaled, added to those of the step's other batches."""
+        wide = self.gathering.wide
         if self.gathering.fresh:
             self.optimizer.zero_grad()
+            wide.clear()
+        for parameter in self.narrow:
+            parameter.grad = None
         with self.phase("backward"):
             by(loss if self.scaler is None else self.scaler.scale(loss))
+        for parameter in self.narrow:
+            if parameter.grad is not None:
+                wide[parameter] = parameter.grad.float() + wide.get(parameter, 0)
 
     def step_optimizer(self) -> None:
         """Update the weights; where the loss is scaled, unless a gradient overflowed."""
+        for parameter, total in self.gathering.wide.items():
+            parameter.grad = total.to(parameter.dtype)
         with self.phase("optimizer"), self.lowering.defaults():
             if self.scaler is None:
                 self.update()
@@ -206,4 +222,4 @@ def _by_kind(net: torch.nn.Module, experiment: Experiment, lowering: Lowering, t
 
 def widened(outputs: torch.Tensor) -> torch.Tensor:
     """Outputs, or weights, in float32 at least: see pipeline.losses."""
-    return outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
+    return outputs.float() if outputs.dtype in NARROW else outputs
