@@ -6,13 +6,16 @@ import os
 import pty
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from command import COMMAND, contents, environment, pipeline, refused, runs, write_files
 
 from pipeline.runs.journal import Journal
-from pipeline.runs.json_files import write_json
+from pipeline.runs.json_files import read_json, write_json
 
 
 def a_run(root: Path, name: str = "gone", **config: object) -> Path:
@@ -87,6 +90,22 @@ def test_a_run_that_is_alive_is_refused(tmp_path: Path) -> None:
         process.communicate("")
 
 
+@pytest.mark.parametrize("where", [{"host": "another"}, {"pid_namespace": "pid:[1]"}])
+def test_a_run_elsewhere_that_has_been_silent_for_hours_is_refused(tmp_path: Path, where: dict[str, str]) -> None:
+    """A grid's own journal is written when its last cell has ended."""
+    run = Journal.begin(tmp_path / "runs", "grid", {}).folder
+    write_json(run / "status.json", {**read_json(run / "status.json"), **where})
+    for path in run.iterdir():
+        os.utime(path, (time.time() - 5 * 3600,) * 2)
+    said = refused(tmp_path, "stage=delete", f"run={run.name}", "stage.sure=true")
+    process = f"process {os.getpid()} on {where.get('host', os.uname().nodename)}"
+    assert said.startswith(f"run={run.name}: is RUNNING ({process}, which cannot be seen from here)")
+    assert f"if you know that it is dead, remove {run} yourself" in said
+    for path in run.iterdir():
+        os.utime(path, (time.time() - 8 * 86400,) * 2)
+    assert pipeline(tmp_path, "stage=delete", f"run={run.name}", "stage.sure=true").returncode == 0
+
+
 def test_what_names_a_run_is_said(tmp_path: Path) -> None:
     root = tmp_path / "runs"
     source, cell = a_run(root, "source"), a_run(root, "cell")
@@ -110,17 +129,26 @@ def test_what_names_a_run_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("answer", "left"), [("y\n", 0), ("\n", 1), ("latest\n", 1)])
 def test_on_a_terminal_the_user_is_asked(tmp_path: Path, answer: str, left: int) -> None:
     run = a_run(tmp_path / "runs")
+    text, status = asked(tmp_path, run, lambda: answer)
+    assert "delete this run for good?" in text and "2." in text
+    assert (len(runs(tmp_path)), status) == (left, 2 if left else 0)
+
+
+def asked(folder: Path, run: Path, answer: Callable[[], str]) -> tuple[str, int]:
+    """What a terminal shows, and the exit status; `answer` is called when the user is asked."""
     ours, theirs = pty.openpty()
     command = [*COMMAND, "stage=delete", f"run={run.name}"]
     with subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), stdin=theirs, stdout=subprocess.PIPE, stderr=theirs
+        command, cwd=folder, env=environment(), stdin=theirs, stdout=subprocess.PIPE, stderr=theirs
     ) as process:
         os.close(theirs)
         text = b""
         while b"[y/N] " not in text:
             text += os.read(ours, 1000)
-        os.write(ours, answer.encode())
+        os.write(ours, answer().encode())
         status = process.wait(60)
+        with suppress(OSError):  # the end of a terminal that nobody holds open
+            while more := os.read(ours, 1000):
+                text += more
     os.close(ours)
-    assert b"delete this run for good?" in text and b"2." in text
-    assert (len(runs(tmp_path)), status) == (left, 2 if left else 0)
+    return text.decode(), status

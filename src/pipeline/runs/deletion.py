@@ -10,25 +10,29 @@ from pathlib import Path
 from pipeline.errors import UserError
 from pipeline.machine.regular_file import read_regular
 from pipeline.runs.json_files import read_json
-from pipeline.runs.lookup import is_live, reap_one, run_folders
-from pipeline.runs.records import read_status
+from pipeline.runs.lookup import is_seen, reap_one, run_folders, status_now
 
 NAMING = ("config.yaml", "receipt.json", "cells.txt")  # the files in which a run names others
 STUDY = Path("study")  # each of its folders has the receipt of the run that it came from
 
 
 def check_deletable(root: Path, folder: Path) -> None:
-    """Refuse a folder outside `root`, a link, and a run that is alive. Raises UserError."""
+    """Refuse a folder outside `root`, a link, and a run that is not known to be dead. Raises UserError."""
     if folder.is_symlink():
         raise UserError(f"run={folder.name}: {folder} is a link; remove the link yourself, its target is not touched")
     if Path(os.path.realpath(folder)) != Path(os.path.realpath(root)) / folder.name:
         raise UserError(f"run={folder}: not a run of output_dir={root}; nothing outside of it is deleted")
     reap_one(folder)
-    status = read_status(folder)
-    if status is not None and is_live(folder, status):
-        raise UserError(
-            f"run={folder.name}: is alive (process {status.pid} on {status.host}); stop it first, or wait for its end"
-        )
+    status = status_now(folder)
+    if status is None or status.state != "RUNNING":
+        return
+    process = f"process {status.pid} on {status.host}"
+    if is_seen(status):
+        raise UserError(f"run={folder.name}: is alive ({process}); stop it first, or wait for its end")
+    raise UserError(
+        f"run={folder.name}: is RUNNING ({process}, which cannot be seen from here); stop it first, or wait for its "
+        f"end; if you know that it is dead, remove {folder} yourself"
+    )
 
 
 def users_of(root: Path, folders: Iterable[Path]) -> dict[str, list[str]]:

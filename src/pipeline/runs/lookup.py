@@ -86,7 +86,7 @@ def reap(root: Path) -> list[str]:
 def reap_these(folders: Iterable[Path]) -> list[str]:
     """`reap` for these runs. Slurm is asked about all of their jobs at once."""
     open_ = [(folder, status) for folder in folders if (status := read_status(folder)) and status.state == "RUNNING"]
-    hear(status.job for _, status in open_ if status.job is not None and not _is_seen(status))
+    hear(status.job for _, status in open_ if status.job is not None and not is_seen(status))
     return [folder.name for folder, _ in open_ if reap_one(folder)]
 
 
@@ -159,7 +159,7 @@ def is_live(folder: Path, status: Status) -> bool:
     """Whether a run that says RUNNING goes on, as far as can be seen from here: another command can wait for it."""
     if status.state != "RUNNING" or _gone(folder, status):
         return False
-    return _is_seen(status) or silence(folder) < PATIENCE_SECONDS
+    return is_seen(status) or silence(folder) < PATIENCE_SECONDS
 
 
 def silence(folder: Path) -> float:
@@ -168,7 +168,7 @@ def silence(folder: Path) -> float:
 
 
 def _gone(folder: Path, status: Status) -> bool:
-    if _is_seen(status):
+    if is_seen(status):
         started = process_started(status.pid)
         return started is None or started != status.process_started
     if _before_our_boot(folder, status):
@@ -178,7 +178,7 @@ def _gone(folder: Path, status: Status) -> bool:
     return silence(folder) > SILENT_SECONDS
 
 
-def _is_seen(status: Status) -> bool:
+def is_seen(status: Status) -> bool:
     """Whether the run's process would be among those of this machine and container."""
     if (status.host, status.pid_namespace) != (socket.gethostname(), pid_namespace()):
         return False
