@@ -11,9 +11,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import filelock
 import pytest
 from command import COMMAND, contents, environment, pipeline, refused, runs, write_files
 
+from pipeline.errors import UserError
+from pipeline.runs import deletion
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json, write_json
 
@@ -106,6 +109,23 @@ def test_a_run_elsewhere_that_has_been_silent_for_hours_is_refused(tmp_path: Pat
     assert pipeline(tmp_path, "stage=delete", f"run={run.name}", "stage.sure=true").returncode == 0
 
 
+def test_a_run_whose_status_another_process_holds_is_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = a_run(tmp_path)
+    monkeypatch.setattr(deletion, "LOCK_SECONDS", 0.0)
+    with (
+        filelock.FileLock(run / "status.lock"),
+        pytest.raises(UserError, match="another process holds its status"),
+        deletion.held(tmp_path, run),
+    ):
+        pass
+    deletion.delete_folder(run)
+    with pytest.raises(UserError, match="it is gone already"), deletion.held(tmp_path, run):
+        pass
+    assert not run.exists()
+
+
 def test_what_names_a_run_is_said(tmp_path: Path) -> None:
     root = tmp_path / "runs"
     source, cell = a_run(root, "source"), a_run(root, "cell")
@@ -132,6 +152,22 @@ def test_on_a_terminal_the_user_is_asked(tmp_path: Path, answer: str, left: int)
     text, status = asked(tmp_path, run, lambda: answer)
     assert "delete this run for good?" in text and "2." in text
     assert (len(runs(tmp_path)), status) == (left, 2 if left else 0)
+
+
+def test_a_run_that_goes_on_while_the_user_is_asked_is_not_deleted(tmp_path: Path) -> None:
+    killed = Journal.begin(tmp_path / "runs", "killed", {})
+    killed.finish("KILLED")
+    again: list[Journal] = []
+
+    def go_on() -> str:
+        again.append(Journal.reopen(killed.folder, 0))
+        return "y\n"
+
+    text, status = asked(tmp_path, killed.folder, go_on)
+    assert f"error: run={killed.id}: is alive (process {os.getpid()} on " in " ".join(text.split())
+    assert (runs(tmp_path), status) == ([killed.folder], 1)
+    again[0].finish("FINISHED")
+    assert read_json(killed.folder / "status.json")["state"] == "FINISHED"
 
 
 def asked(folder: Path, run: Path, answer: Callable[[], str]) -> tuple[str, int]:

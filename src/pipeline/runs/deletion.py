@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline.errors import UserError
@@ -13,6 +14,7 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import is_seen, reap_one, run_folders, status_now
 
 NAMING = ("config.yaml", "receipt.json", "cells.txt")  # the files in which a run names others
+LOCK_SECONDS = 5.0  # for another process that writes the run's status
 STUDY = Path("study")  # each of its folders has the receipt of the run that it came from
 
 
@@ -33,6 +35,24 @@ def check_deletable(root: Path, folder: Path) -> None:
         f"run={folder.name}: is RUNNING ({process}, which cannot be seen from here); stop it first, or wait for its "
         f"end; if you know that it is dead, remove {folder} yourself"
     )
+
+
+@contextmanager
+def held(root: Path, folder: Path) -> Iterator[None]:
+    """Check again, since a command may have gone on with the run; none can while this holds. Raises UserError."""
+    import filelock
+
+    if not folder.exists():  # to lock it would make it
+        raise UserError(f"run={folder.name}: it is gone already")
+    try:
+        lock = filelock.FileLock(folder / "status.lock", timeout=LOCK_SECONDS).acquire()
+    except filelock.Timeout as error:
+        raise UserError(f"run={folder.name}: another process holds its status.lock") from error
+    except OSError as error:
+        raise _cannot_delete(folder, error) from error
+    with lock:
+        check_deletable(root, folder)
+        yield
 
 
 def users_of(root: Path, folders: Iterable[Path]) -> dict[str, list[str]]:
@@ -70,7 +90,11 @@ def delete_folder(folder: Path) -> None:
         (folder / "status.json").unlink()
         shutil.rmtree(folder)
     except OSError as error:
-        raise UserError(f"run={folder.name}: cannot delete {error.filename}: {error.strerror}") from error
+        raise _cannot_delete(folder, error) from error
+
+
+def _cannot_delete(folder: Path, error: OSError) -> UserError:
+    return UserError(f"run={folder.name}: cannot delete {error.filename}: {error.strerror}")
 
 
 def cells_of(folder: Path) -> list[str]:

@@ -13,7 +13,7 @@ from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import RunError, UserError
 from pipeline.experiment.settings import Settings, Text
 from pipeline.report.table import in_cells, size
-from pipeline.runs.deletion import cells_of, check_deletable, delete_folder, named, size_of, users_of
+from pipeline.runs.deletion import cells_of, check_deletable, delete_folder, held, named, size_of, users_of
 from pipeline.runs.lookup import find_run
 from pipeline.spec import Config, spec
 
@@ -41,7 +41,8 @@ class Delete(AboutRuns):
         failures = 0
         for folder in folders:
             try:
-                _delete(folder, mlflow=self.mlflow)
+                with held(root, folder):
+                    _delete(folder, mlflow=self.mlflow)
             except (RunError, UserError) as error:
                 say(messages(), f"error: {error}")
                 failures += 1
