@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -352,6 +353,25 @@ def test_a_run_from_before_the_boot_of_its_machine_is_dead(tmp_path: Path) -> No
     for path in folders[0].iterdir():
         os.utime(path, (boot_time() - 60, boot_time() - 60))
     assert reap(tmp_path) == [folders[0].name]
+
+
+def test_the_newest_run_is_the_one_that_began_last(tmp_path: Path) -> None:
+    """Names have local times, which go back an hour in autumn; a copy of a run began before itself, as it were."""
+    for name, started in (("20261025-025959-a", 1.0), ("20261025-020001-b", 2.0), ("20261024-120000-c", 0.0)):
+        folder = tmp_path / name
+        Journal.begin(tmp_path, "run", {}).folder.rename(folder)
+        status = json_files.read_json(folder / "status.json")
+        status |= {"id": name, "started": started, "state": "FINISHED"}
+        json_files.write_json(folder / "status.json", status)
+    copy = tmp_path / "20261025-020001-b.bak"
+    shutil.copytree(tmp_path / "20261025-020001-b", copy)
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "status.json").write_text("{")
+    found = runs_below.newest_first(runs_below.run_folders(tmp_path))
+    assert [folder.name[9:] for folder in found] == ["020001-b", "020001-b.bak", "025959-a", "120000-c", ""]
+    assert find_run(tmp_path, "latest") == found[0]
+    with pytest.raises(UserError, match=r"the latest are 20261025-020001-b, 20261025-020001-b\.bak, 20261025-025959-a"):
+        find_run(tmp_path, "none")
 
 
 def test_find_run(tmp_path: Path) -> None:

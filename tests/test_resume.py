@@ -396,16 +396,18 @@ def test_latest_names_what_it_passes_over(stopped: Path, tmp_path: Path) -> None
     root = str(tmp_path / "runs")
     asked = {"resume": "latest", "output_dir": root}
     assert resume.resumed(asked, ())[3] == []
-    for name in ("1-stage", "99999999-newer", "99999999-newest"):
+    shutil.copytree(run, run.with_name(f"{run.name}.bak"))  # which is not the run that is meant
+    assert resume.resumed(asked, ())[0] == run
+    status = read_json(run / "status.json")
+    for name, later in (("1-stage", -1), ("newer", 1), ("newest", 2)):
         (tmp_path / "runs" / name).mkdir()
-        shutil.copyfile(run / "status.json", tmp_path / "runs" / name / "status.json")
+        text = json.dumps(status | {"id": name, "started": status["started"] + later})
+        (tmp_path / "runs" / name / "status.json").write_text(text)
     (tmp_path / "runs" / "1-stage" / "cells").mkdir()
     (tmp_path / "runs" / "1-stage" / "cells" / "0000.run").write_text(str(run))
     folder, _, _, notes = resume.resumed(asked, ())
     assert folder == run
-    passed = (
-        "the newest run that was killed or failed is 99999999-newest, which has no checkpoint, and 1 more: passed over"
-    )
+    passed = "the newest run that was killed or failed is newest, which has no checkpoint, and 1 more: passed over"
     cell = "a cell of 1-stage, which was killed or failed and has no checkpoint: the cell alone goes on"
     assert notes == [passed, cell]
     receipt = read_json(run / "receipt.json")

@@ -20,11 +20,22 @@ PATIENCE_SECONDS = 3600.0  # one that has written nothing for so long is not wai
 
 
 def run_folders(root: Path) -> list[Path]:
-    """The runs below `root`, oldest first (ids begin with the time)."""
+    """The runs below `root`, by name."""
     try:
         return sorted(folder for folder in root.iterdir() if _has_status(folder))
     except OSError:
         return []
+
+
+def newest_first(folders: Iterable[Path]) -> list[Path]:
+    """By when they began; those whose status cannot be read come last."""
+    found = [(began(folder, status) if (status := read_status(folder)) else (), folder) for folder in folders]
+    return [folder for _, folder in sorted(found, reverse=True)]
+
+
+def began(folder: Path, status: Status) -> tuple[float, bool, str]:
+    """Sorts runs: names have local times, and are the user's to change. A copy comes before the run itself."""
+    return status.started, folder.name == status.id, folder.name
 
 
 def _has_status(folder: Path) -> bool:
@@ -123,9 +134,8 @@ def _killed(folder: Path, status: Status) -> Status:
 
 
 def _latest_finished(folders: list[Path]) -> list[Path]:
-    statuses = [(read_status(folder), folder) for folder in folders]
-    finished = [(status.started, folder) for status, folder in statuses if status and status.state == "FINISHED"]
-    return [max(finished)[1]] if finished else []
+    finished = (folder for folder in folders if (status := read_status(folder)) and status.state == "FINISHED")
+    return newest_first(finished)[:1]
 
 
 def _mlflow_id(folder: Path) -> str | None:
@@ -150,7 +160,7 @@ def _not_one(root: Path, reference: str, holding: str, folders: list[Path], foun
         names = ", ".join(folder.name for folder in found[-5:])
         return f"run={reference}: {len(found)} runs in {root} begin so ({names}); give more of the id"
     wanted = f"no finished run with {holding}" if reference == "latest" else "no such run"
-    names = ", ".join(folder.name for folder in folders[-3:][::-1])
+    names = ", ".join(folder.name for folder in newest_first(folders)[:3])
     known = f"the latest are {names}" if names else "the folder has none yet"
     return f"run={reference}: {wanted} in {root}; {known}"
 

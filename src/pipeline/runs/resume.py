@@ -13,7 +13,7 @@ from pipeline.errors import UserError
 from pipeline.runs.checkpoint import FOLDER, Checkpoint, newest
 from pipeline.runs.hardware import device_differences
 from pipeline.runs.json_files import read_json
-from pipeline.runs.lookup import find_run, reap, reap_these, run_folders
+from pipeline.runs.lookup import find_run, newest_first, reap, reap_these, run_folders
 from pipeline.runs.records import Status, read_config, read_status
 from pipeline.runs.swept import has, told_apart_by
 from pipeline.spec import Config
@@ -72,7 +72,7 @@ def _found(root: Path, reference: str) -> Path:
 def _latest(root: Path) -> tuple[Path, list[str]]:
     """The newest run that was killed, or failed, and has a checkpoint; and notes on those that may have been meant."""
     passed: list[Path] = []
-    for folder in filter(_is_dead, reversed(run_folders(root))):
+    for folder in filter(_is_dead, newest_first(run_folders(root))):
         if newest(folder)[0] is None:
             passed.append(folder)
         else:
@@ -151,7 +151,7 @@ def killed_experiments(root: Path) -> set[str]:
 
 def _killed(root: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     """The runs that were killed and may have a checkpoint, the newest first, with their receipts."""
-    folders = [folder for folder in reversed(run_folders(root)) if (folder / FOLDER).exists()]
+    folders = newest_first(folder for folder in run_folders(root) if (folder / FOLDER).exists())
     reap_these(folders)
     for folder in folders:
         status = read_status(folder)

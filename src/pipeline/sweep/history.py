@@ -19,7 +19,7 @@ from pipeline.runs import dynamic_imports, weights
 from pipeline.runs.code.code_hash import code_sha256, modules
 from pipeline.runs.hardware import device_differences
 from pipeline.runs.json_files import read_json
-from pipeline.runs.lookup import reap_these
+from pipeline.runs.lookup import began, reap_these
 from pipeline.runs.receipt import hardware, profiler, software
 from pipeline.runs.records import State, Status, read_status
 from pipeline.runs.resume import CODE, DEAD, said_of_code
@@ -58,7 +58,6 @@ class History:
             names = [path.name for path in self.root.iterdir()]
         except OSError:
             return
-        # Ids begin with the time: the oldest first.
         folders = [self.root / name for name in sorted(names) if not self._is_as_it_was(name)]
         reap_these(folders)
         for folder in folders:
@@ -80,7 +79,7 @@ class History:
     def of(self, experiment: Experiment, where: Where) -> list[Past]:
         """Every run of the same config, the newest first."""
         found = []
-        for name, receipt in sorted(self.receipts.get(experiment.config_sha256(), {}).items(), reverse=True):
+        for name, receipt in self.receipts.get(experiment.config_sha256(), {}).items():
             status = read_status(self.root / name)
             if status is not None:
                 found.append(
@@ -88,7 +87,7 @@ class History:
                         self.root / name, status, tuple(self.differences(experiment, where, receipt, self.root / name))
                     )
                 )
-        return found
+        return sorted(found, key=lambda past: began(past.folder, past.status), reverse=True)
 
     def differences(
         self, experiment: Experiment, where: Where, then: Mapping[str, Any], run: Path | None = None
