@@ -81,6 +81,8 @@ def test_the_claim_of_a_cell_that_has_a_result_is_given_back(tmp_path: Path) -> 
     """Another grid that comes to the cell later takes the result, and does not wait for this one's end."""
     asked = experiment("torch")
     cell = Cell(1, {}, dict(asked.config), [], asked, on_cpu(asked))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "receipt.json").write_text('{"wall_time_s": 1.5}')
     done = Status(
         id="run", name="run", state="FINISHED", pid=1, process_started=None, host="here", pid_namespace=None,
         started=1.0, ended=3.0,
@@ -93,7 +95,7 @@ def test_the_claim_of_a_cell_that_has_a_result_is_given_back(tmp_path: Path) -> 
     shared = Known([cell], History(tmp_path), Claims(tmp_path), print)
     assert shared.next(always) is None
     (taken,) = shared.taken()
-    assert (taken.state, taken.reason) == ("FINISHED", "run by another command as run")
+    assert (taken.state, taken.reason, taken.seconds) == ("FINISHED", "run by another command as run", 1.5)
     with holder(tmp_path, asked.config_sha256()) as (_, said):
         assert said == "True"
 

@@ -117,7 +117,7 @@ def test_results_and_times_are_told_apart_by_their_kind(tmp_path: Path, monkeypa
     journal = Journal.begin(tmp_path / "runs", "kinds", {})
     epoch = (count("epoch/number", 1), Metric("epoch/loss_s", 0.5), seconds("epoch/wall", 2.0))
     journal.log({one.name: one.value for one in epoch}, 7)
-    journal.write_receipt({"backend": "torch"})
+    journal.write_receipt({"backend": "torch", "wall_time_s": 1000.0})
     metrics = (Metric("test/loss_s", 0.25), count("steps", 7), seconds("training", 3.0))
     gain, peak = Metric("gain", math.inf, "x", "time", "max"), Metric("peak", 9.0, "bytes", "memory", "min")
     journal.write_result(Result((*metrics, gain, peak), last_epoch=epoch))
@@ -126,7 +126,8 @@ def test_results_and_times_are_told_apart_by_their_kind(tmp_path: Path, monkeypa
     outcome.keep("kinds", journal.folder)
     kept = {part: json.loads((tmp_path / f"study/kinds/{part}.json").read_text()) for part in ("metrics", "timings")}
     assert kept["metrics"] == {"test": {"loss_s": 0.25}, "steps": 7.0}
-    assert kept["timings"].keys() == {"run_s", "training", "gain", "peak"}
+    assert kept["timings"].keys() == {"run_s", "wall_time_s", "training", "gain", "peak"}
+    assert kept["timings"]["run_s"] == 1000.0  # of a run that went on: without the time that it lay dead
     assert (tmp_path / "study/kinds/curves.csv").read_text().splitlines() == ["epoch,step,loss_s", "1,7,0.5"]
 
 

@@ -493,6 +493,15 @@ def test_csv_has_every_metric_and_the_reason_of_an_end(folder: Path) -> None:
     assert [row["test/loss"] for row in rows] == ["", "0.1", "NaN", "0.3"]
 
 
+def test_the_time_that_a_run_lay_dead_is_none_that_it_took(tmp_path: Path) -> None:
+    """Of one that went on a day later the receipt has the time of both processes."""
+    went_on, plain = a_run(tmp_path / "runs", 0.9, ago=86400), a_run(tmp_path / "runs", 0.8, ago=60)
+    write_json(went_on / "receipt.json", {"wall_time_s": 2.5})
+    found = pipeline(tmp_path, "stage=runs", "stage.format=json")
+    took = {run["id"]: run["seconds"] for run in json.loads(found.stdout)}
+    assert took == {went_on.name: 2.5, plain.name: pytest.approx(60, abs=10)}
+
+
 def test_columns_of_a_csv_have_different_heads(tmp_path: Path) -> None:
     """A metric called `error` stood where the reason of an end does."""
     journal = Journal.begin(tmp_path / "runs", "a", CONFIG)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from pipeline.machine.regular_file import open_regular, read_regular
+from pipeline.runs.json_files import read_json
 
 State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED", "PRUNED"]
 
@@ -50,6 +51,18 @@ def read_status(folder: Path) -> Status | None:
         return None
     times = (status.started, status.ended or 0.0)
     return status if status.state in get_args(State) and all(isinstance(one, int | float) for one in times) else None
+
+
+def duration(folder: Path, status: Status) -> float | None:
+    """Seconds that a run took; None before it has ended.
+
+    The wall time that the receipt has, of all processes of a run that went on: it may have lain dead for days between
+    them. Of a run without one, from the folder's first moment to its last.
+    """
+    if status.ended is None:
+        return None
+    wall = read_json(folder / "receipt.json").get("wall_time_s")
+    return float(wall) if isinstance(wall, int | float) else status.ended - status.started
 
 
 def read_config(folder: Path) -> dict[str, Any]:

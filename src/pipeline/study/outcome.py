@@ -17,7 +17,7 @@ from typing import Any
 from pipeline.errors import RunError
 from pipeline.report.csv_file import csv_file
 from pipeline.runs.json_files import cannot_write, read_json, write_json
-from pipeline.runs.records import EPOCH, read_metrics, read_status
+from pipeline.runs.records import EPOCH, duration, read_metrics, read_status
 from pipeline.runs.result import Metric, metrics_of, read_result, values
 from pipeline.study import documents
 
@@ -76,7 +76,7 @@ def timings(run: Path, receipt: Mapping[str, Any], metrics: Iterable[Metric]) ->
     """How long the run took, how fast it was and what memory it had."""
     status = read_status(run)
     assert status is not None
-    found = {"run_s": (status.ended or status.started) - status.started}
+    found: dict[str, Any] = {"run_s": duration(run, status) or 0.0}
     found |= values(one for one in metrics if one.of_machine)
     return found | {key: receipt[key] for key in TIMINGS if key in receipt}
 

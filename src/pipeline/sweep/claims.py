@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pipeline.runs.lookup import is_live
-from pipeline.runs.records import Status
+from pipeline.runs.records import duration
 from pipeline.sweep.history import History, Past
 from pipeline.sweep.plan import Cell, past_of
 from pipeline.sweep.schedule import Outcome, Source
@@ -172,11 +172,7 @@ def _outcome(cell: Cell, run: Past) -> Outcome:
     reason = f"run by another command as {run.folder.name}"
     if status.state == "FAILED":
         reason = f"{status.error or 'no reason noted'} ({reason})"
-    return Outcome(cell, status.state, reason, _seconds(status), run.folder)
-
-
-def _seconds(status: Status) -> float:
-    return (status.ended or status.started) - status.started
+    return Outcome(cell, status.state, reason, duration(run.folder, status) or 0.0, run.folder)
 
 
 def _key(cell: Cell) -> str:

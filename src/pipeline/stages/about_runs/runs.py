@@ -26,7 +26,7 @@ from pipeline.runs.conditions import check_known, check_where, matching, misspel
 from pipeline.runs.json_files import plain
 from pipeline.runs.keeping import resume_words
 from pipeline.runs.listing import Listed, age_text, best_first, listed, not_listed, seconds_of, unlike
-from pipeline.runs.records import State
+from pipeline.runs.records import State, duration
 from pipeline.runs.result import Table
 from pipeline.spec import Config, spec
 
@@ -195,13 +195,13 @@ def _as_csv(runs: Sequence[Listed], columns: Sequence[str]) -> str:
 
 def _head(run: Listed) -> dict[str, Any]:
     """What is known of every run, by the names of HEAD. Times are UTC by ISO 8601, `seconds` is how long it took."""
-    status = run.status
+    status, took = run.status, duration(run.folder, run.status)
     return {
         "id": run.id,
         "state": status.state.lower(),
         "started": _iso(status.started),
         "ended": None if status.ended is None else _iso(status.ended),
-        "seconds": None if status.ended is None else round(status.ended - status.started, 3),
+        "seconds": None if took is None else round(took, 3),
         "error": status.error,
         "folder": str(run.folder),
     }
