@@ -284,6 +284,29 @@ def test_what_a_run_that_goes_on_takes_back_is_no_longer_in_mlflow(
     assert [one.info.run_id for one in runs_of(uri)] == [last]
 
 
+def test_a_run_that_goes_on_is_running_in_mlflow(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # to open a store changes the folder
+    from pipeline.tracking.store import Feed, open_store
+
+    journal = Journal.begin(tmp_path, "run", CONFIG)
+    start(Mlflow(uri=uri, experiment="study"), journal, "grid")  # a cell: nobody follows it
+    for state in ("KILLED", "FAILED"):
+        journal.finish(state, f"it was {state}")
+        assert send(journal.folder) is None
+        found = client_of(uri).get_run(run_id_of(journal.folder))
+        assert (found.info.status, found.data.tags["error"]) == (state, f"it was {state}")
+        journal = Journal.reopen(journal.folder, journal.size)
+        start(Mlflow(uri=uri, experiment="study"), journal, "grid")
+        Feed(journal.folder, record_of(journal.folder), *open_store(uri, "study")).advance()
+        found = client_of(uri).get_run(run_id_of(journal.folder))
+        assert (found.info.status, found.data.tags.get("error")) == ("RUNNING", None)
+    journal.finish("FINISHED")
+    assert send(journal.folder) is None
+    found = client_of(uri).get_run(run_id_of(journal.folder)).info
+    assert journal.status.ended is not None
+    assert (found.status, found.end_time) == ("FINISHED", int(journal.status.ended * 1000))
+
+
 def test_a_run_that_was_stopped_and_then_finished_has_no_error_in_mlflow(
     uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,7 @@ class Feed:
             self._begin_anew()
         run_id = self._run_id()
         if not self._has_config:
+            self._go_on(run_id)
             self._log_config(run_id)
             self._has_config = True
         while True:
@@ -127,6 +128,15 @@ class Feed:
             self._save(run_id=run_id, offset=0, last=None)
         self._checked = True
         return run_id
+
+    def _go_on(self, run_id: str) -> None:
+        """A run that was stopped and runs again does so in MLflow too; the old end's time stays until the new end."""
+        status, run = read_status(self.folder), self.client.get_run(run_id)
+        if status is None or status.state != "RUNNING" or run.info.status == "RUNNING":
+            return
+        if "error" in run.data.tags:
+            self.client.delete_tag(run_id, "error")
+        self.client.update_run(run_id, "RUNNING")  # which can take no time back
 
     def _begin_anew(self) -> None:
         if self.record.run_id is not None and self._exists(self.record.run_id):
