@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from command import DIGITS, done, environment, refused
+from command import COMMAND, DIGITS, contents, done, environment, refused, write_files
 
 from pipeline.backends.shared.exported import READER, Exported
 from pipeline.datasets.normalisation import Normalisation
@@ -100,6 +102,22 @@ def test_an_export_lies_where_it_is_wanted(torch_run: Path, tmp_path: Path) -> N
     made = done(torch_run.parents[1], "stage=export", f"run={torch_run.name}", f"stage.path={target}", "tracking=none")
     assert {path.name for path in target.iterdir()} == {"model.safetensors", "normalisation.json"}
     assert not list((made / "artifacts").rglob("*.safetensors"))
+
+
+@pytest.mark.wide
+def test_a_folder_that_another_export_has_made_meanwhile_is_left_alone(torch_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(torch_run, tmp_path / "runs" / torch_run.name)
+    target = tmp_path / "model"
+    command = [*COMMAND, "stage=export", f"run={torch_run.name}", f"stage.path={target}", "tracking=none"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not list(tmp_path.glob("runs/*/artifacts/export/safetensors")):
+            time.sleep(0.01)
+        write_files(tmp_path, {"model/of another": "theirs"})
+        assert f"error: stage.path={target}: exists already; name a new folder" in process.communicate()[1]
+    assert process.returncode == 2
+    assert list(contents(target)) == ["of another"]
+    (kept,) = tmp_path.glob("runs/*/artifacts/export/safetensors")
+    assert (kept / "model.safetensors").exists()
 
 
 def test_our_package_is_not_there_where_an_export_is_read() -> None:

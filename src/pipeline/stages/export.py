@@ -84,7 +84,7 @@ class Export(Stage):
             )
         check_installed({f"stage.format={self.format}": PACKAGES.get(self.format, ())})
         if self.path is not None and as_named(self.path).exists():
-            raise UserError(f"stage.path={self.path}: exists already; name a new folder")
+            raise self._taken()
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse a precision that no export computes in."""
@@ -142,11 +142,18 @@ class Export(Stage):
             return folder
         target = as_named(self.path).absolute()
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(folder, target)
+            target.mkdir(parents=True)  # another export may have come first since `check`
+            for path in folder.iterdir():
+                shutil.move(path, target)
+            folder.rmdir()
+        except FileExistsError:
+            raise self._taken() from None
         except OSError as error:
             raise cannot_write(target, error, key="stage.path: ") from error
         return target
+
+    def _taken(self) -> UserError:
+        return UserError(f"stage.path={self.path}: exists already; name a new folder")
 
 
 def on_cpu(resolved: Resolved) -> Resolved:
