@@ -25,3 +25,14 @@ def test_names_of_classes_are_no_formulas(tmp_path: Path) -> None:
     names = ["$", "$$", "US$_to_A$"]
     confusion_matrix(tmp_path / "matrix.png", np.eye(3, dtype=int), names, "prices")
     image_sheet(tmp_path / "sheet.png", np.zeros((2, 4, 4, 1)), np.eye(3)[:2], names, np.array([0, 1]), "prices")
+
+
+@pytest.mark.parametrize("size", [(1, 16), (16, 1), (1, 1)])
+def test_images_one_pixel_high_or_wide_keep_their_axes_and_colours(size: tuple[int, int], tmp_path: Path) -> None:
+    """A run whose images were (1, 64, 1) failed after its training; (1, 16, 3) was drawn as 16x3 shades of grey."""
+    for channels, colour in ((1, (0, 0, 0)), (3, (255, 0, 0))):
+        images = np.broadcast_to(np.array(colour[:channels]) / 255, (2, *size, channels))
+        image_sheet(tmp_path / "sheet.png", images, np.eye(3)[:2], ["a", "b", "c"], None, "a line")
+        with Image.open(tmp_path / "sheet.png") as drawn:
+            found = np.asarray(drawn.convert("RGB"))
+        assert (found == colour).all(axis=-1).sum() > 1000

@@ -148,7 +148,8 @@ def _picture(axes: Axes, image: np.ndarray, left: float, top: float) -> None:
     """An image (H, W, C), its longer side 1, in a frame."""
     height, width = np.array(image.shape[:2]) / max(image.shape[:2])
     box = (left, left + width, top + height, top)
-    axes.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=1, extent=box, interpolation="nearest")
+    shown = image[..., 0] if image.shape[-1] == 1 else image
+    axes.imshow(shown, cmap="gray", vmin=0, vmax=1, extent=box, interpolation="nearest")
     axes.add_patch(Rectangle((left, top), width, height, fill=False, linewidth=0.8))
 
 
