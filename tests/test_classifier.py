@@ -39,6 +39,7 @@ from pipeline.runs.records import read_metrics
 from pipeline.runs.run import Run
 from pipeline.runs.saved import check_hashes
 from pipeline.stages import course
+from pipeline.stages.evaluate import _beside
 from pipeline.stages.predict import read_images
 from pipeline.tasks.classification import Classification
 
@@ -612,6 +613,7 @@ def test_figures_beside_those_of_the_training(copied: Path, tmp_path: Path) -> N
     outcome = pipeline(tmp_path, "stage=evaluate", "run=latest", "tracking=none")
     assert outcome.returncode == 0, outcome.stderr
     assert f"{loss:.4f}  when trained: {loss + 0.25:.4f} (-2.5e-01)" in outcome.stdout
+    assert _beside(2.2e-5, 2.3e-5) == "when trained: 2.3e-05 (-1.0e-06)"  # it was 0.0000
 
 
 # stage=predict

@@ -104,7 +104,7 @@ def _rows(source: Path, found: Measured, resolved: Resolved, changed: Container[
 
 
 def _beside(value: float, old: float) -> str:
-    """`old` in as many digits as `value` is shown with, and by how much `value` differs."""
+    """`old`, and by how much `value` differs."""
     if value == old:
         return "the same as when trained"
-    return f"when trained: {old:.4f} ({value - old:+.1e})"
+    return f"when trained: {figure(old)} ({value - old:+.1e})"
