@@ -85,6 +85,21 @@ def test_numbers_are_written_with_three_digits_and_minutes_have_60_seconds() -> 
 
 
 @pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (419_838_976, "419,838,976"),
+        (-68_719_476_736.0, "-68,719,476,736"),  # bytes
+        (math.exp(100), "2.6881e+43"),
+        (-1e300, "-1.0000e+300"),
+        (math.inf, "inf"),
+    ],
+)
+def test_a_huge_number_is_a_power_of_ten(value: float, shown: str) -> None:
+    """A perplexity had 33 digits behind those that it was known to."""
+    assert table.figure(value) == shown
+
+
+@pytest.mark.parametrize(
     ("number", "text"), [(512, "512 B"), (-512, "-512 B"), (4194304, "4.0 MiB"), (-4194304, "-4.0 MiB"), (0, "0 B")]
 )
 def test_bytes_that_were_given_back_read_as_those_that_were_taken(number: float, text: str) -> None:

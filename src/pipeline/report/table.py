@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pipeline.runs.result import Result, Table
 
 GAP = 2  # letters between two columns, as rich has them
+HUGE = 1e12  # above the bytes of a memory, which are shown in full
 NARROWEST = 10  # letters that a column is given at least
 WIDEST_NAME = 0.4  # of the terminal's width: a longer name in front of values stands above its own
 # Where the name of a column may be folded: `test/accuracy`, `model.layer_dtypes`, `time (s)`; 0.1 stays whole.
@@ -222,7 +223,12 @@ def size(number: float) -> str:
 
 
 def figure(value: float) -> str:
-    """Four digits behind the point; none from a thousand on, and powers of ten where none of the four would be left."""
+    """Four digits behind the point; none from a thousand on, and powers of ten where none of the four would be left.
+
+    And from HUGE on, of which nobody counts the digits.
+    """
+    if abs(value) >= HUGE:
+        return f"{value:.4e}"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.4f}" if value == 0 or abs(value) >= 0.001 else f"{value:.1e}"
