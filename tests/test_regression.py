@@ -280,6 +280,9 @@ def test_the_first_row_of_a_table_may_be_names(
     [
         ("N/A,N/A\n1,2\n", "row 1 has 'N/A', which is not a number"),  # it was taken for names
         ("a,b\n1,2\n1,2,3\n", "row 2 has 3 numbers, the first row 2"),
+        ("1,2\n1_5,2\n", "row 2 has '1_5', which is not a number"),
+        ("1_5,2_5\n1,2\n", "row 1 has '1_5', which is not a number"),
+        ("1,2\n１,2\n", "row 2 has '１', which is not a number"),
         ("1;2\n3;4\n", "row 1 is '1;2'; numbers in a .csv are separated by commas"),
         ("a b\n1 2\n", "row 1 is '1 2'; numbers in a .csv are separated by commas"),
         ("1,2\n3,oops\n", "row 2 has 'oops', which is not a number"),

@@ -562,6 +562,7 @@ def test_a_damaged_run_spoils_no_list(tmp_path: Path) -> None:
         (["stage.newer=2"], "stage.newer=2: not an age; write a number with one of s, min, h, d, w"),
         (["stage.format=xml"], "stage.format=xml: no such choice; choose from csv, json, table"),
         (['stage.where="test/acuracy>1"'], "no run has a setting or metric test/acuracy (did you mean test/accuracy"),
+        (['stage.where="test/accuracy>0_5"'], "'0_5' is not a number; = and != compare texts"),
         (['stage.where="test/accuracy>x"'], "'x' is not a number; = and != compare texts"),
         (["stage.where=cnn"], "stage.where=cnn: not a condition; write model=cnn"),
         (["stage.where=status=failed"], "no run has a setting or metric status; stage.status=finished chooses by it"),

@@ -258,9 +258,9 @@ def _reason(fault: Mapping[str, Any]) -> str:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number."""
+    """Whether a text is a number; Python takes 1_5, which may be a mistyped 1.5, and the digits of any script too."""
     try:
         float(text)
     except ValueError:
         return False
-    return True
+    return "_" not in text and text.strip().isascii()

@@ -17,6 +17,7 @@ from pipeline.spec import is_number
 
 SUFFIXES = (".npy", ".csv")
 MISSING = ("", "na", "n/a", "null", "none", "-", "?")  # no names of columns
+MISTYPED = r"[+-]?\d[\d_]*\.?[\d_]*"  # a number of the digits of any script, as 1_5: no name either
 
 
 def check_there(key: str, text: str) -> None:
@@ -98,7 +99,8 @@ def _begins_with_names(rows: Sequence[Sequence[str]], what: str) -> bool:
     if counted:
         say_at_once(f"the first row, 0 to {len(rows[0]) - 1}, is taken for the names of the columns, and for no {what}")
     cells = [cell.strip().lower() for cell in rows[0]]
-    return counted or not (any(map(is_number, cells)) or all(cell in MISSING for cell in cells))
+    numbers = any(is_number(cell) or re.fullmatch(MISTYPED, cell) for cell in cells)
+    return counted or not (numbers or all(cell in MISSING for cell in cells))
 
 
 def _is_name(text: str) -> bool:
