@@ -298,6 +298,21 @@ def test_a_folder_of_images_trains(tmp_path: Path) -> None:
     assert first["data_sha256"] != second["data_sha256"]
 
 
+def test_files_of_several_images_are_noted(tmp_path: Path) -> None:
+    """stage=predict said so, and the datasets took the first without a word."""
+    films = []
+    for name in ("a", "b"):
+        (tmp_path / "films" / name).mkdir(parents=True)
+        for number in range(6):
+            frames = [Image.fromarray(np.full((8, 8), 40 * number + shade, np.uint8)) for shade in (9, 19, 29)]
+            films.append(tmp_path / "films" / name / f"{number}.{'gif' if number % 2 else 'tiff'}")
+            frames[0].save(films[-1], save_all=True, append_images=frames[1:] if number < 3 else [])
+    data = ImageFolder(folder=str(tmp_path / "films"), size=(8, 8), validation=0.25, test=0.25).load(tmp_path, 0)
+    assert "6 files hold several images; only the first is read" in data.notes
+    rows(tmp_path / "hub", [{"bytes": film.read_bytes(), "path": None} for film in films[2:4]])
+    assert "1 file holds several images; only the first is read" in of(tmp_path / "hub", channels=1).notes
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Hugging Face datasets on disk: the digits as images, whole and split, as bytes, as numbers; of two sizes."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -16,7 +17,7 @@ from pydantic import Field, PositiveInt
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
 from pipeline.datasets.own import TASKS, TEST, VALIDATION, Shares, data_of, named_parts, of_files, say_left_out
-from pipeline.datasets.pixels import GREY, pixels
+from pipeline.datasets.pixels import GREY, images_in, pixels, said_of_several
 from pipeline.errors import UserError, cut
 from pipeline.machine.regular_file import as_named
 from pipeline.spec import spec
@@ -74,9 +75,10 @@ class HuggingFace(Dataset):
                     f"{shown}: {name} has no column {lacking[0]}; it has {cut(columns, 300)}: name those of x and y by "
                     "dataset.keys"
                 )
+        counts: list[int] = []
         parts = {
             name: (
-                self._examples(split[x_name], _dtype(split.features[x_name]), f"{shown}: {name}.{x_name}"),
+                self._examples(split[x_name], _dtype(split.features[x_name]), f"{shown}: {name}.{x_name}", counts),
                 _targets(split[y_name], f"{shown}: {name}.{y_name}"),
             )
             for name, split in splits.items()
@@ -89,6 +91,7 @@ class HuggingFace(Dataset):
                 for name, (x, y) in parts.items()
             }
         data = data_of(parts, self.targets, named, Shares(self.validation, self.test), seed, shown)
+        data = replace(data, notes=(*data.notes, *said_of_several(counts)))
         return of_files(data) if _dtype(splits["train"].features[x_name]) is None else data
 
     def _splits(self, shown: str) -> dict[str, Any]:
@@ -111,8 +114,8 @@ class HuggingFace(Dataset):
         say_left_out([f"the split {name}" for name in found if name not in called.values()], shown)
         return {part: found[name].with_format(None) for part, name in called.items()}
 
-    def _examples(self, column: Any, dtype: np.dtype[Any] | None, shown: str) -> np.ndarray:
-        """A column as one array (N, ...)."""
+    def _examples(self, column: Any, dtype: np.dtype[Any] | None, shown: str, counts: list[int]) -> np.ndarray:
+        """A column as one array (N, ...). Adds to `counts` how many images the file of each image holds."""
         found, arrays = self.channels, []
         for value in column:
             image = _image(value, shown)
@@ -123,6 +126,7 @@ class HuggingFace(Dataset):
             found = found or channels
             if channels != found:
                 raise UserError(f"{shown}: holds grey and coloured images; set dataset.channels to 1 or 3")
+            counts.append(images_in(image))
             arrays.append(pixels(image, self.size, channels, shown))
         shapes = sorted({array.shape for array in arrays})
         if len(shapes) != 1:

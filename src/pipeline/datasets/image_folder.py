@@ -13,7 +13,7 @@ from pydantic import Field, PositiveInt
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
 from pipeline.datasets.own import NAMES, TEST, VALIDATION, Shares, classification, named_parts, of_files, say_left_out
-from pipeline.datasets.pixels import SUFFIXES, pixels
+from pipeline.datasets.pixels import SUFFIXES, images_in, pixels, said_of_several
 from pipeline.errors import UserError
 from pipeline.machine.regular_file import as_named
 from pipeline.spec import spec
@@ -63,9 +63,10 @@ class ImageFolder(Dataset):
             raise UserError(f"{shown}: has the classes {', '.join(classes) or '(none)'}; {wanted}")
         self._say_left_out(found, shown)
         sizes: set[Size] = set()
-        parts = {name: self._read(part, classes, shown, sizes) for name, part in found.items()}
+        counts: list[int] = []
+        parts = {name: self._read(part, classes, shown, sizes, counts) for name, part in found.items()}
         data = of_files(classification(parts, classes, Shares(self.validation, self.test), seed, shown))
-        return replace(data, notes=(*data.notes, *self._resized(sizes)))
+        return replace(data, notes=(*data.notes, *self._resized(sizes), *said_of_several(counts)))
 
     def _folders(self) -> dict[str, Path]:
         """The folder of each part: of train alone where the classes lie in the folder itself."""
@@ -105,22 +106,28 @@ class ImageFolder(Dataset):
         ends = " to ".join(dict.fromkeys(f"{one[0]}x{one[1]}" for one in (others[0], others[-1])))
         return (f"images of {ends} pixels are resized to dataset.size=[{height},{width}] (height, width), its default",)
 
-    def _read(self, part: Path, classes: list[str], shown: str, sizes: set[Size]) -> tuple[np.ndarray, np.ndarray]:
-        """Images (N, height, width, channels) uint8, and the names of their classes. Adds to `sizes` what they had."""
+    def _read(
+        self, part: Path, classes: list[str], shown: str, sizes: set[Size], counts: list[int]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Images (N, height, width, channels) uint8, and the names of their classes.
+
+        Adds to `sizes` what they had, and to `counts` how many images each file holds.
+        """
         paths = [path for name in classes for path in sorted((part / name).glob("*")) if _is_image(path)]
         if not paths:
             raise UserError(f"{shown}: {part} holds no image ({', '.join(SUFFIXES)})")
         x = np.empty((len(paths), *self.size, self.channels), np.uint8)
         for number, path in enumerate(paths):
-            x[number] = self._image(path, sizes)
+            x[number] = self._image(path, sizes, counts)
         return x, np.array([path.parent.name for path in paths])
 
-    def _image(self, path: Path, sizes: set[Size]) -> np.ndarray:
+    def _image(self, path: Path, sizes: set[Size], counts: list[int]) -> np.ndarray:
         from PIL import Image
 
         try:
             with Image.open(path) as stored:
                 sizes.add((stored.height, stored.width))
+                counts.append(images_in(stored))
                 return pixels(stored, self.size, self.channels, f"dataset.folder={self.folder}: {path}")
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise UserError(f"dataset.folder={self.folder}: {path}: not a readable image ({error})") from error

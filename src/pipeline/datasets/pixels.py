@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -34,3 +35,14 @@ def pixels(image: Any, size: tuple[int, int] | None, channels: int, who: str, gr
     height, width = size or (made.height, made.width)
     resized = made if made.size == (width, height) else made.resize((width, height))
     return np.asarray(resized).reshape(height, width, channels)
+
+
+def images_in(image: Any) -> int:
+    """How many the file of a Pillow image holds, of which `pixels` takes the first."""
+    return int(getattr(image, "n_frames", 1))
+
+
+def said_of_several(counts: Iterable[int]) -> tuple[str, ...]:
+    """A note of the files that hold several images, given how many each of them holds."""
+    files = sum(count > 1 for count in counts)
+    return (f"{files} file{'s hold' if files > 1 else ' holds'} several images; only the first is read",) * (files > 0)

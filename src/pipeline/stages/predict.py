@@ -14,7 +14,7 @@ from pipeline.contracts.physics import Problem
 from pipeline.datasets import number_files
 from pipeline.datasets.idx import read_idx
 from pipeline.datasets.normalisation import Normalisation, normalised
-from pipeline.datasets.pixels import MODES, SUFFIXES, WITH_TRANSPARENCY, pixels
+from pipeline.datasets.pixels import MODES, SUFFIXES, WITH_TRANSPARENCY, images_in, pixels
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
@@ -244,7 +244,7 @@ def _image(path: Path, shape: tuple[int, int, int], ground: str, notes: list[str
         with _opened(path) as stored:
             deep = stored.mode.startswith("I;16")  # grey, which Pillow's own conversion clips at 255
             shallow = Image.fromarray(np.round(np.asarray(stored) / 257).astype(np.uint8)) if deep else stored
-            frames = getattr(stored, "n_frames", 1)
+            frames = images_in(stored)
             image = pixels(shallow, (height, width), channels, f"stage.images={path}", ground)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise UserError(f"stage.images={path}: not a readable image ({error})") from error
