@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,20 @@ def as_torch() -> Any:
 
     x, y = whole()
     return torch.utils.data.TensorDataset(torch.from_numpy(np.moveaxis(x / np.float32(16), -1, 1)), torch.from_numpy(y))
+
+
+def streamed() -> Any:
+    """A stream that knows its length: it inherits __getitem__, which raises."""
+    import torch
+
+    class Stream(torch.utils.data.IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            return iter(as_torch())
+
+        def __len__(self) -> int:
+            return len(as_torch())
+
+    return Stream()
 
 
 def in_batches() -> Any:

@@ -609,6 +609,7 @@ def test_a_transparent_image_lies_on_a_ground(tmp_path: Path) -> None:
     ("function", "settings"),
     [
         ("as_torch", {"layout": "channels_first"}),
+        ("streamed", {"layout": "channels_first"}),
         ("as_mappings", {"keys": ("pixels", "digit")}),
         pytest.param("as_tf", {}, marks=pytest.mark.wide),
     ],

@@ -21,6 +21,7 @@ from pipeline.tasks import Targets, Task
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 INFINITE, UNKNOWN = -1, -2  # tf.data.INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
+STREAM = ("torch.utils.data.dataset", "IterableDataset")
 
 
 @spec
@@ -113,6 +114,11 @@ def _endless(made: Any) -> bool:
     return bool(inputs) and endless(map(_endless, inputs))
 
 
+def _is_stream(made: Any) -> bool:
+    """Whether it is torch's IterableDataset, which has a __getitem__ that raises. By name: torch may not be here."""
+    return any((one.__module__, one.__name__) == STREAM for one in type(made).__mro__)
+
+
 def _each(made: Any, shown: str) -> Iterable[Any]:
     """Every example: of a tf.data.Dataset as arrays, of a torch Dataset by its number."""
     if isinstance(made, Mapping):
@@ -124,7 +130,7 @@ def _each(made: Any, shown: str) -> Iterable[Any]:
         if _endless(made):
             raise UserError(f"{shown}: repeats without end; leave out its repeat(), or end it by take()")
         return made.as_numpy_iterator()
-    if hasattr(made, "__len__") and hasattr(made, "__getitem__"):
+    if hasattr(made, "__len__") and hasattr(made, "__getitem__") and not _is_stream(made):
         return (made[number] for number in range(len(made)))
     if isinstance(made, Iterable):
         return made
