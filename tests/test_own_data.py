@@ -411,6 +411,19 @@ def test_a_hugging_face_dataset_keeps_its_dtype_and_its_axes(tmp_path: Path) -> 
     assert np.array_equal(of(tmp_path / "torch").train.x, of(tmp_path / "images").train.x)
 
 
+def test_a_hugging_face_column_of_arrays_with_their_channels_first(tmp_path: Path) -> None:
+    """Arrays (3, 32, 32) were taken for 3x32 images of 32 channels, without the note that a .npz file has."""
+    from datasets import Array3D
+
+    arrays = list(np.arange(4 * 3 * 4 * 5, dtype=np.uint8).reshape(4, 3, 4, 5))
+    rows(tmp_path / "arrays", arrays, Array3D((3, 4, 5), "uint8"))
+    as_they_are, turned = (of(tmp_path / "arrays", **layout) for layout in ({}, {"layout": "channels_first"}))
+    assert np.array_equal(turned.train.x, np.moveaxis(as_they_are.train.x, 1, -1))
+    rows(tmp_path / "images", [Image.new("L", (4, 4), shade) for shade in range(4)])
+    with pytest.raises(UserError, match=r": train\.image: holds images and no arrays; leave out dataset\.layout=chan"):
+        of(tmp_path / "images", layout="channels_first")
+
+
 def test_splits_of_other_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from datasets import DatasetDict
 
@@ -722,9 +735,14 @@ def test_data_that_the_model_is_not_for_are_refused_before_the_run(
 @pytest.mark.wide
 def test_images_that_look_turned_are_noted(tmp_path: Path) -> None:
     """Trained as they are, since 12 channels may be meant; a table is trained by a model that takes any shape."""
+    from datasets import Array3D
+
     x = np.random.default_rng(0).random((60, 3, 12, 12), np.float32)
     np.savez(tmp_path / "turned.npz", x=x, y=np.arange(60) % 2)
     np.savez(tmp_path / "table.npz", x=x.reshape(60, -1)[:, :144], y=np.arange(60) % 2)
+    rows(tmp_path / "turned", list(x), Array3D((3, 12, 12), "float32"))
+    run = done(tmp_path, "dataset=huggingface", "dataset.path=turned", *QUICK)
+    hub = json.loads((run / "result.json").read_text())["notes"]
     notes = []
     for file in ("turned.npz", "table.npz"):
         run = done(tmp_path, "dataset=npz", f"dataset.file={file}", *QUICK)
@@ -736,6 +754,7 @@ def test_images_that_look_turned_are_noted(tmp_path: Path) -> None:
         ],
         [],
     ]
+    assert hub == [notes[0][0].replace("npz", "huggingface")]
 
 
 def test_a_function_that_is_not_allowed(tmp_path: Path) -> None:

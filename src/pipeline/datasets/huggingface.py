@@ -16,7 +16,17 @@ from pydantic import Field, PositiveInt
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
-from pipeline.datasets.own import TASKS, TEST, VALIDATION, Shares, data_of, named_parts, of_files, say_left_out
+from pipeline.datasets.own import (
+    TASKS,
+    TEST,
+    VALIDATION,
+    Shares,
+    channels_last,
+    data_of,
+    named_parts,
+    of_files,
+    say_left_out,
+)
 from pipeline.datasets.pixels import GREY, images_in, pixels, said_of_several
 from pipeline.errors import UserError, cut
 from pipeline.machine.regular_file import as_named
@@ -30,7 +40,7 @@ MARKS = ("state.json", "dataset_dict.json")  # in the folder of a Dataset, of a 
 @spec
 class HuggingFace(Dataset):
     """`path`: the folder. `keys`: the columns of x and y: images or numbers, and classes (`targets: numbers`:
-    real numbers).
+    real numbers). `layout`: "channels_first" for arrays (C, H, W).
 
     `size`: height and width that images are resized to (None: as they are, all of one size). `channels`: 1 for grey, 3
     for colours (None: as the images have them). `validation`, `test`: the share of the training examples held out
@@ -42,6 +52,7 @@ class HuggingFace(Dataset):
 
     path: str | None = None
     keys: tuple[str, str] = ("image", "label")
+    layout: Literal["channels_last", "channels_first"] = "channels_last"
     targets: Targets = "classes"
     size: tuple[PositiveInt, PositiveInt] | None = None
     channels: Literal[1, 3] | None = None
@@ -134,7 +145,12 @@ class HuggingFace(Dataset):
             raise UserError(
                 f"{shown}: examples of the shapes {sizes}; dataset.size=[height,width] resizes images to one"
             )
-        return np.stack(arrays)
+        x = np.stack(arrays)
+        if self.layout == "channels_last":
+            return x
+        if counts:
+            raise UserError(f"{shown}: holds images and no arrays; leave out dataset.layout=channels_first")
+        return channels_last(x, f"{shown} with dataset.layout=channels_first")
 
 
 def _dtype(feature: Any) -> np.dtype[Any] | None:
