@@ -17,7 +17,7 @@ from pipeline import tokens as vocabularies
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data, Split
 from pipeline.datasets.documents import Document, File, content, joined, joined_size, sha256
-from pipeline.datasets.split import HASHED
+from pipeline.datasets.split import HASHED, Share
 from pipeline.errors import UserError, bad_choice
 from pipeline.runs.json_files import read_json
 from pipeline.spec import choice, spec
@@ -26,7 +26,6 @@ from pipeline.tasks.language_modelling import LanguageModelling
 from pipeline.tokens import Content, Tokens, next_character
 
 MOST_NAMED = 3  # files in a message
-Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 @dataclass(frozen=True)

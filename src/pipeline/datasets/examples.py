@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -15,11 +15,11 @@ from pydantic import Field
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
 from pipeline.datasets.own import TASKS, TEST, VALIDATION, Shares, channels_last, data_of
+from pipeline.datasets.split import Share
 from pipeline.errors import Readable, UserError, cut, raised
 from pipeline.spec import check_allowed, named_object, spec
 from pipeline.tasks import Targets, Task
 
-Share = Annotated[float, Field(ge=0, lt=1)]
 INFINITE, UNKNOWN = -1, -2  # tf.data.INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 STREAM = ("torch.utils.data.dataset", "IterableDataset")
 

@@ -9,10 +9,10 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
@@ -28,12 +28,12 @@ from pipeline.datasets.own import (
     say_left_out,
 )
 from pipeline.datasets.pixels import GREY, images_in, pixels, said_of_several
+from pipeline.datasets.split import Share
 from pipeline.errors import UserError, cut
 from pipeline.machine.regular_file import as_named
 from pipeline.spec import spec
 from pipeline.tasks import Targets, Task
 
-Share = Annotated[float, Field(ge=0, lt=1)]
 MARKS = ("state.json", "dataset_dict.json")  # in the folder of a Dataset, of a DatasetDict
 
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
 from pipeline.datasets.own import NAMES, TEST, VALIDATION, Shares, classification, named_parts, of_files, say_left_out
 from pipeline.datasets.pixels import SUFFIXES, images_in, pixels, said_of_several
+from pipeline.datasets.split import Share
 from pipeline.errors import UserError
 from pipeline.machine.regular_file import as_named
 from pipeline.spec import spec
 from pipeline.tasks import Task
 from pipeline.tasks.classification import Classification
 
-Share = Annotated[float, Field(ge=0, lt=1)]
 Size = tuple[PositiveInt, PositiveInt]  # height, width
 SIZE: Size = (64, 64)  # unless it is set
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 from zipfile import is_zipfile
 
 import numpy as np
-from pydantic import Field
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
 from pipeline.datasets.own import TASKS, TEST, VALIDATION, Shares, channels_last, data_of, named_parts, say_left_out
+from pipeline.datasets.split import Share
 from pipeline.errors import UserError, cut
 from pipeline.machine.regular_file import as_named
 from pipeline.spec import spec
 from pipeline.tasks import Targets, Task
-
-Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 @spec

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from pipeline.datasets import Data, Split
 from pipeline.errors import UserError
 
+Share = Annotated[float, Field(ge=0, lt=1)]  # held out
 HASHED = 1000  # rows of a split by which it is known again: any other division moves most of them
 
 
