@@ -8,6 +8,7 @@ import json
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -184,13 +185,14 @@ def test_a_seed_without_a_result_counts_as_infinite(tmp_path: Path) -> None:
         for error in (0.1, 0.2)
     ]
     lost: Any = SimpleNamespace(state="failed", run=None, metrics={})
-    stage = PinnComparison(rows={"a": "solver=adam"})
+    stage = PinnComparison(rows={"a": "solver=adam"}, levels=(0.1,))
     one, other = (measured("a", [*entries, *(lost,) * count], stage) for count in (1, 3))
     assert (one.n, one.error, one.lowest, one.highest) == (2, 0.2, 0.1, np.inf)
     assert errors([one]).rows == (("a", "2", "2.0e-01", "1.0e-01 to inf"),)
     assert other.error == np.inf
     names = [[metric.name for metric in metrics([each])] for each in (one, other)]
-    assert names == [["rows", "a/relative_l2", "a/training_s"], ["rows", "a/training_s"]]
+    assert names == [["rows", "a/relative_l2", "a/training_s"], ["rows"]]
+    assert [row[1] for row in times([one, replace(one, highest=0.2)], [0.1]).rows] == ["1 (2)", "1"]
 
 
 def test_the_time_to_a_level_is_of_the_seeds_that_got_there() -> None:

@@ -6,8 +6,9 @@ from pipeline.machine.device import Place, nvml_handle
 
 
 def said_of_others(place: Place) -> str | None:
-    """In words, at the moment, after this process or one that it has started has used the GPU. None where they are
-    alone, or on a CPU, or nothing is known: in some containers the driver's numbers of processes are the host's.
+    """In words, while this process or one that it has started has the GPU, as a training has. None where they are
+    alone, or on a CPU, or nothing is known: of a stage whose processes have ended, and in containers where the driver's
+    numbers of processes are the host's.
     """
     if place.kind == "cpu":
         return None

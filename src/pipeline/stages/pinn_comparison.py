@@ -268,7 +268,7 @@ def costs(found: Sequence[Measured]) -> Table:
 def times(found: Sequence[Measured], levels: Sequence[float]) -> Table:
     """The seconds of each row's training until each level."""
     heads = ("row", *(f"{level:g}" for level in levels))
-    rows = [(one.name, *(_seconds(one.to_level.get(f"{level:g}"), one.n) for level in levels)) for one in found]
+    rows = [(one.name, *(_seconds(one.to_level.get(f"{level:g}"), one) for level in levels)) for one in found]
     title = (
         "seconds of training until the error is below a level, without compilation where that is timed beside it (in "
         "brackets: by how many seeds, if not by all)"
@@ -276,12 +276,12 @@ def times(found: Sequence[Measured], levels: Sequence[float]) -> Table:
     return Table(title, heads, tuple(rows))
 
 
-def _seconds(found: Reached | None, n: int) -> str:
+def _seconds(found: Reached | None, row: Measured) -> str:
     if found is None:
         return ""
     if not found.seeds:
         return "never"
-    return _brief(found.seconds) + (f" ({found.seeds})" if found.seeds < n else "")
+    return _brief(found.seconds) + (f" ({found.seeds})" if found.seeds < row.n or np.isinf(row.highest) else "")
 
 
 def _brief(seconds: float) -> str:
@@ -295,8 +295,9 @@ def metrics(found: Sequence[Measured]) -> tuple[Metric, ...]:
     measured = [count("rows", sum(one.n > 0 for one in found))]
     for one in found:
         if one.n:
-            if np.isfinite(one.error):
-                measured.append(Metric(f"{one.name}/relative_l2", one.error, direction="min"))
+            if np.isinf(one.error):
+                continue
+            measured.append(Metric(f"{one.name}/relative_l2", one.error, direction="min"))
             measured.append(seconds(f"{one.name}/training_s", one.training_s))
             if not np.isnan(one.compile_s):
                 measured.append(seconds(f"{one.name}/compile_s", one.compile_s))

@@ -27,7 +27,7 @@ from pipeline.sweep.plan import Cell, Decision
 from pipeline.sweep.schedule import Executor, Outcome, Schedule, Source
 from pipeline.tracking.tracker import start
 
-NUMBER = re.compile(r"\d[\d.,e+-]*")
+NUMBER = re.compile(r"(?<![\w.:=-])\d[\d.,e+-]*")  # not of a name, as in fp16 and gpu:0, nor of a setting
 MakeExecutor = Callable[[Sweep, Path], Executor]
 Keep = Callable[[Run, Sequence[Outcome]], None]
 
@@ -140,9 +140,13 @@ def notes_of(outcomes: Sequence[Outcome], most: int = 5) -> list[str]:
         for note in () if result is None else result.notes:
             alike.setdefault(NUMBER.sub("0", note), []).append((outcome.cell, note))
     cells = [outcome.cell for outcome in outcomes]
-    lines = [_of_cells(found, cells) for found in sorted(alike.values(), key=len, reverse=True)[:most]]
+    lines = [_of_cells(found, cells) for found in sorted(alike.values(), key=_cells_of, reverse=True)[:most]]
     others = len(alike) - len(lines)
     return lines if not others else [*lines, f"and {others} other note{'s' * (others != 1)}, in the cells' results"]
+
+
+def _cells_of(found: Sequence[tuple[Cell, str]]) -> int:
+    return len({cell.number for cell, _ in found})
 
 
 def _of_cells(found: Sequence[tuple[Cell, str]], cells: Sequence[Cell]) -> str:

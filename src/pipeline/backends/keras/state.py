@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.errors import UserError
 from pipeline.runs import weights
 
 
@@ -22,9 +23,15 @@ def write_made(made: Callable[[], list[np.ndarray]], path: Path) -> None:
 
 
 def read(path: Path, like: list[np.ndarray]) -> list[np.ndarray]:
-    """What `write` wrote, in the dtypes of `like`; what a checkpoint of before does not have is as in `like`."""
+    """What `write` wrote, in the dtypes of `like`; what a checkpoint of before does not have is as in `like`.
+
+    Raises UserError where one of before has numbers of another width.
+    """
     kept = weights.load(path)
-    return [kept.get(f"{number:06}", array).view(array.dtype) for number, array in enumerate(like)]
+    found = [kept.get(f"{number:06}", array) for number, array in enumerate(like)]
+    if [one.nbytes for one in found] != [array.nbytes for array in like]:
+        raise UserError(f"{path}: holds numbers of other dtypes than this version keeps; train anew")
+    return [one.view(array.dtype) for one, array in zip(found, like, strict=True)]
 
 
 def read_after(path: Path, count: int) -> list[np.ndarray]:

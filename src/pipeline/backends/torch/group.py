@@ -84,6 +84,7 @@ class SharedStep:
 
     def __init__(self, step: Step, group: Group, seed: int, backward: Callable[[torch.Tensor], None]) -> None:
         self.step, self.group, self.seed, self.backward = step, group, seed, backward
+        self.moving: set[str] | None = None  # the buffers that a forward pass changes, known after the first
 
     def __call__(
         self, x: torch.Tensor, y: torch.Tensor, share: float = 1.0, *, update: bool = True, size: int, number: int
@@ -97,7 +98,9 @@ class SharedStep:
         step, group = self.step, self.group
         own = group.weight(size)
         seed_batch(self.seed, group.rank, number)
-        before = [buffer.clone() for buffer in step.net.buffers()]
+        buffers = dict(step.net.named_buffers())
+        before = {name: one.clone() for name, one in buffers.items() if self.moving is None or name in self.moving}
+        versions = {name: one._version for name, one in buffers.items()}
         try:
             with step.phase("forward"), step.lowering.forward():
                 loss, scores = step.forward(x, y)
@@ -105,9 +108,10 @@ class SharedStep:
             step.backward(loss * (own * group.count * share), self.backward)
             loss, scores = summed()
         except RuntimeError:
-            for buffer, value in zip(step.net.buffers(), before, strict=True):
-                buffer.copy_(value)
+            for name, value in before.items():
+                buffers[name].copy_(value)
             raise
+        self.moving = (self.moving or set()) | {name for name, one in buffers.items() if one._version > versions[name]}
         step.gathering.fresh = update
         if update:
             step.step_optimizer()

@@ -52,7 +52,7 @@ READY = "ready"
 NO_STEP = "no step was left when the run went on"
 ANSWER_S = 600.0  # what a process waits for another that lives
 DYING_S = 20.0  # what a process takes to end after its connection is gone
-CONNECTION = re.compile(r"gloo|nccl|connection|socket|peer|timed out", re.IGNORECASE)
+CONNECTION = re.compile(r"nccl|\b(gloo|connection|socket|peer)\b|timed out", re.IGNORECASE)  # no skip_connection
 OWN = "dropout and other draws are each process's; batch normalisation is over a process's part of a batch"
 
 

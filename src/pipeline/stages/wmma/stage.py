@@ -22,6 +22,7 @@ from pipeline.kernels.on_card import asked, on_card
 from pipeline.kernels.printed import Printed
 from pipeline.kernels.verify import all_cases, is_ours, missing_of, raised, refusal_of
 from pipeline.machine.capability import Resolved
+from pipeline.machine.device import Place
 from pipeline.machine.threads import check_threads
 from pipeline.report.table import in_markdown
 from pipeline.runs import receipt as receipts
@@ -312,6 +313,12 @@ class Wmma(Stage):
         run.journal.write_receipt(receipt)
         with on_card(index), bench.blas_threads():
             around = self._measured(bench, run, receipt)
+        if resolved.place.kind == "gpu" and not any(one.processor == "gpu" for one in bench.timed.values()):
+            reason = f"no kernel was timed on {resolved.place}"
+            alone = replace(resolved, place=Place("cpu"), device_reason=reason)
+            receipt["device"] = receipts.before(experiment, alone)["device"]
+            run.journal.write_receipt(receipt)
+            run.note(f"device={experiment.device.name}: {reason}")
         code = machine_code.built(self.chosen, bench.plan.checked_in, self.compiled_for, self.cores)
         wrong = [f"{name}: {verdict.fault}" for name, verdict in bench.verdicts.items() if verdict.fault]
         faults = [f"not timed, because wrong: {'; '.join(wrong)}"] if wrong else []
