@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from test_resume import CHECKPOINTS, UNSEEDED, killed, outcome
 
 from pipeline.backends.torch.group import Group
+from pipeline.errors import UserError
 from pipeline.machine.device import Device
 from pipeline.report.table import size
 from pipeline.runs import weights
@@ -347,3 +348,29 @@ def goes_on_to_the_same_end(folder: Path, words: tuple[str, ...] = (*LONG, "trai
     whole.mkdir()
     done(whole, *words, **known)
     return outcome(folder) == outcome(whole)
+
+
+@pytest.mark.parametrize(
+    ("said", "lost"),
+    [
+        ("[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:4711", True),
+        ("NCCL communicator was aborted on rank 0", True),
+        ("ncclUnhandledCudaError: Call to CUDA function failed", True),
+        ("Application timeout caused pair closure: timed out waiting 600000ms for recv operation", True),
+        ("mat1 and mat2 shapes cannot be multiplied: y = skip_connection(x)", False),
+        ("The size of tensor a (3) must match the size of tensor b (4): peers(x)", False),
+    ],
+)
+def test_an_error_of_an_exchange_is_none_of_the_model(said: str, lost: bool) -> None:
+    from pipeline.backends.torch.peers import is_of_connection
+
+    assert is_of_connection(RuntimeError(said)) is lost
+
+
+def test_an_accumulated_sum_of_before_in_16_bits_is_refused(tmp_path: Path) -> None:
+    """It was read as half as many numbers."""
+    from pipeline.backends.keras import state
+
+    state.write([np.zeros((4, 8), np.float16)], tmp_path / "arrays.npz")
+    with pytest.raises(UserError, match="holds numbers of other dtypes than this version keeps; train anew"):
+        state.read(tmp_path / "arrays.npz", [np.zeros((4, 8), np.float32)])

@@ -444,6 +444,16 @@ def test_notes_that_differ_in_numbers_are_one_and_say_whose_they_are(tmp_path: P
     assert notes_of(outcomes[:2])[1] == "1 of 2 cells (seed=1): all"
 
 
+@pytest.mark.parametrize("names", [("fp16", "fp32"), ("gpu:0", "gpu:1"), ("seed=1", "seed=2"), ("run-1", "run-2")])
+def test_notes_that_differ_in_a_name_are_several(tmp_path: Path, names: tuple[str, str]) -> None:
+    outcomes = []
+    for number, name in enumerate(names):
+        journal = Journal.begin(tmp_path, "cell", {})
+        journal.write_result(Result((), notes=(f"{name}: cannot be had",)))
+        outcomes.append(Outcome(Cell(number, {}, {}, [], None, None), "FINISHED", "", 1.0, journal.folder))
+    assert notes_of(outcomes) == [f"1 of 2 cells: {name}: cannot be had" for name in names]
+
+
 def test_cells_that_were_timed_beside_others_are_noted(tmp_path: Path) -> None:
     found = []
     for number, share in enumerate((0.02, 0.5, None, 0.25)):
