@@ -100,7 +100,6 @@ class SharedStep:
         seed_batch(self.seed, group.rank, number)
         buffers = dict(step.net.named_buffers())
         before = {name: one.clone() for name, one in buffers.items() if self.moving is None or name in self.moving}
-        versions = {name: one._version for name, one in buffers.items()}
         try:
             with step.phase("forward"), step.lowering.forward():
                 loss, scores = step.forward(x, y)
@@ -111,7 +110,8 @@ class SharedStep:
             for name, value in before.items():
                 buffers[name].copy_(value)
             raise
-        self.moving = (self.moving or set()) | {name for name, one in buffers.items() if one._version > versions[name]}
+        if self.moving is None:  # by their values: a batch normalization moves its own without a new version
+            self.moving = {name for name, value in before.items() if not torch.equal(value, buffers[name])}
         step.gathering.fresh = update
         if update:
             step.step_optimizer()
