@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from warm import Begun, server
+from warm import Begun, server, server_of
 
 from pipeline.runs import lookup as runs_below
 from pipeline.runs.records import Status, read_status
@@ -72,6 +72,16 @@ def _run(folder: Path, arguments: tuple[str, ...], changes: dict[str, str], *, r
     if warm is not None and warm.suits(result):
         return warm.run(folder, arguments, result, LONG)
     command = [*COMMAND, *arguments]
+    return subprocess.run(command, cwd=folder, env=result, capture_output=True, text=True, timeout=LONG, check=False)
+
+
+def script(folder: Path, backend: str, file: Path, *arguments: str, **changes: str) -> Done:
+    """`python <file> <arguments>` in `folder`, in a process that has imported the framework."""
+    result = environment(**changes)
+    warm = server_of(backend, environment())
+    if warm.suits(result):
+        return warm.run(folder, arguments, result, LONG, file)
+    command = [sys.executable, str(file), *arguments]
     return subprocess.run(command, cwd=folder, env=result, capture_output=True, text=True, timeout=LONG, check=False)
 
 

@@ -9,8 +9,6 @@ import json
 import re
 import shutil
 import struct
-import subprocess
-import sys
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable
@@ -22,7 +20,7 @@ from typing import Any
 import in_backend
 import numpy as np
 import pytest
-from command import DIGITS, TORCH_THEN_WIDE, done, environment, failed, pipeline, refused, status
+from command import DIGITS, TORCH_THEN_WIDE, done, failed, pipeline, refused, script, status
 from matplotlib.figure import Figure
 from PIL import Image
 from rich.console import Console
@@ -910,10 +908,8 @@ def test_every_optimizer_loss_and_activation_trains(backend: str, tmp_path: Path
         f"optimizer={name} loss={loss} model.activation={activation} {data[loss]}"
         for name, (loss, activation) in zip(optimizers, chosen, strict=True)
     ]
-    command = [sys.executable, "-c", COVERING, backend, *combinations]
-    result = subprocess.run(
-        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=200, check=False
-    )
+    (tmp_path / "covering.py").write_text(COVERING)
+    result = script(tmp_path, backend, tmp_path / "covering.py", backend, *combinations)
     assert result.returncode == 0, result.stderr
     pairs = [[float(word) for word in line.split()] for line in result.stdout.splitlines()]
     assert len(pairs) == len(combinations)

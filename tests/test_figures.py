@@ -6,9 +6,42 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.backend_bases import RendererBase
+from matplotlib.figure import Figure
 from PIL import Image
 
+from pipeline.report.canvas import canvas, save
 from pipeline.report.figures import confusion_matrix, image_sheet
+
+
+def labelled() -> Figure:
+    """A figure with all that its layout makes room for."""
+    figure = canvas(6, 3)
+    for number in (1, 2):
+        axes = figure.add_subplot(1, 2, number)
+        axes.plot([1e-6, 2e-6, 3e-6], label="a long label")
+        axes.set_ylabel("what is measured")
+        axes.legend()
+    figure.colorbar(axes.imshow(np.eye(3)), ax=axes, label="colour")
+    figure.suptitle("title")
+    return figure
+
+
+def test_a_figure_is_drawn_once_and_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of a few seconds spent a third of them in drawing its figures twice."""
+    labelled().savefig(tmp_path / "matplotlibs.png")
+    drawn: list[Axes] = []
+    draw = Axes.draw
+
+    def counted(axes: Axes, renderer: RendererBase) -> None:
+        drawn.append(axes)
+        draw(axes, renderer)
+
+    monkeypatch.setattr(Axes, "draw", counted)
+    save(labelled(), tmp_path / "ours.png")
+    assert len(drawn) == 3
+    assert (tmp_path / "ours.png").read_bytes() == (tmp_path / "matplotlibs.png").read_bytes()
 
 
 @pytest.mark.parametrize(("classes", "widest"), [(10, 1100), (30, 2300), (31, 2300), (400, 2300)])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import done, failed, pipeline, refused, write_files
+from command import done, failed, pipeline, refused, script, write_files
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -84,8 +82,7 @@ def test_a_token_of_a_large_model_gets_all_threads(width: int, expected: int) ->
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_a_cache_changes_no_token_and_no_logit_in_keras(backend: str, tmp_path: Path) -> None:
     file = tmp_path / "found.json"
-    command = [sys.executable, str(HERE / "in_generation.py"), backend, str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    done = script(tmp_path, backend, HERE / "in_generation.py", backend, str(file))
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads(file.read_text())
     assert found.keys() == KINDS.keys()

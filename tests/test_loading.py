@@ -16,7 +16,7 @@ import own_loaders
 import psutil
 import pytest
 from command import done, failed, pipeline, refused
-from matplotlib.figure import Figure
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from pipeline.backends.shared import load_bench, load_process, load_settings
 from pipeline.backends.shared.load_bench import Bench, Found, Sample, Source, dropped, in_memory
@@ -288,7 +288,7 @@ def test_the_figure_names_every_framework_and_rates_that_can_be_read(
 ) -> None:
     """A framework without times from the first source was in no legend, and labels of rates lay on each other."""
     drawn: list[Any] = []
-    monkeypatch.setattr(Figure, "savefig", lambda self, _: drawn.append(self))
+    monkeypatch.setattr(FigureCanvasAgg, "print_png", lambda self, _: drawn.append(self.figure))
     bench = StageBench(SimpleNamespace(step_s=0.01, cores=2), {}, NOTHING)  # type: ignore[arg-type]
     bench.limit = limit.Copied((1e9,), 2, None)
     for source, framework in (("memory", "tensorflow"), ("files", "torch"), ("files", "tensorflow")):

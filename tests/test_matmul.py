@@ -20,7 +20,7 @@ import numpy as np
 import own_matrices
 import pytest
 from command import done, environment, pipeline, refused
-from matplotlib.figure import Figure
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from bench.matmul import agreeing
 from pipeline.backends.shared.form_bench import WrongResult
@@ -295,7 +295,7 @@ def test_the_last_panel_of_each_column_has_sizes_and_their_name(
 ) -> None:
     """Of three panels the second lies above an empty place, and had neither."""
     drawn: list[Any] = []
-    monkeypatch.setattr(Figure, "savefig", lambda self, _: drawn.append(self))
+    monkeypatch.setattr(FigureCanvasAgg, "print_png", lambda self, _: drawn.append(self.figure))
     dtypes = ("float32", "float64", "float16")
     bench = Bench(replace(PLAN, dtypes=dtypes, sizes=(256,)), {}, SimpleNamespace(say=print))  # type: ignore[arg-type]
     bench.products = {PLAN.sides[0]: [replace(at(256, 1e-4).found, dtype=one, error=1e-7) for one in dtypes]}
@@ -309,7 +309,7 @@ def test_the_last_panel_of_each_column_has_sizes_and_their_name(
 def test_rates_and_sizes_can_be_read_off_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rates of less than a decade had one label or none, and sizes that lie close together one label over another."""
     drawn: list[Any] = []
-    monkeypatch.setattr(Figure, "savefig", lambda self, _: drawn.append(self))
+    monkeypatch.setattr(FigureCanvasAgg, "print_png", lambda self, _: drawn.append(self.figure))
     sizes = (64, 128, 256, *range(496, 524, 4), 1024)
     bench = Bench(replace(PLAN, dtypes=("float32",), sizes=sizes), {}, SimpleNamespace(say=print))  # type: ignore[arg-type]
     bench.products = {PLAN.sides[0]: [replace(at(one, 2e-9 * one**3 / 50).found, error=1e-7) for one in sizes]}

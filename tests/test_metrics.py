@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from command import without_place
+from command import script, without_place
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
@@ -262,9 +260,8 @@ def test_torchmetrics_agrees(tmp_path: Path) -> None:
         logits, labels = example(images, classes, number)
         np.savez(tmp_path / f"{number}.npz", logits=logits, labels=labels)
     paths = [str(tmp_path / f"{number}.npz") for number in range(len(shapes))]
-    done = subprocess.run(
-        [sys.executable, "-c", TORCHMETRICS, *paths], capture_output=True, text=True, timeout=120, check=False
-    )
+    (tmp_path / "theirs.py").write_text(TORCHMETRICS)
+    done = script(tmp_path, "torch", tmp_path / "theirs.py", *paths)
     assert done.returncode == 0, done.stderr
     for number, line in enumerate(done.stdout.splitlines()):
         case = example(*shapes[number], number)

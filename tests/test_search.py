@@ -312,11 +312,11 @@ def test_pruning_has_saved_what_it_cut_short_in_this_command() -> None:
 def test_the_figure_has_whole_numbers_of_trials_and_says_how_many_it_leaves_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from matplotlib.figure import Figure
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from optuna.trial import TrialState, create_trial
 
     drawn: list[Any] = []
-    monkeypatch.setattr(Figure, "savefig", lambda self, _: drawn.append(self))
+    monkeypatch.setattr(FigureCanvasAgg, "print_png", lambda self, _: drawn.append(self.figure))
     search, found = Search(metric="loss", direction="minimize"), a_study(tmp_path, {"a": (3.0, None), "b": (2.0, None)})
     search_report.draw(tmp_path / "trials.png", found, search)
     found.add_trial(create_trial(state=TrialState.PRUNED, intermediate_values={1: 4.0}))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from anonymous_memory import most_anonymous
-from command import TORCH_THEN_WIDE, environment, pipeline, refused, runs, status, write_files
+from command import TORCH_THEN_WIDE, environment, pipeline, refused, runs, script, status, write_files
 from in_tasks import STEPS, TRAININGS
 
 from pipeline.runs.json_files import read_json
@@ -63,9 +63,7 @@ def trained(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     def of(backend: str) -> dict[str, Any]:
         folder = tmp_path_factory.mktemp(backend)
         shutil.copytree(lab / "conf", folder / "conf")
-        command = [sys.executable, str(HERE / "in_tasks.py"), backend, str(folder)]
-        variables = environment(**allowed(lab))
-        ended = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=280, check=False)
+        ended = script(folder, backend, HERE / "in_tasks.py", backend, str(folder), **allowed(lab))
         assert ended.returncode == 0, ended.stderr[-4000:]
         found: dict[str, Any] = json.loads((folder / "facts.json").read_text())
         return found

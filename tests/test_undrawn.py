@@ -21,12 +21,12 @@ from pipeline.runs.records import read_status
 FAULT = "ValueError: no such font"
 BROKEN = """
 import runpy
-from matplotlib.figure import Figure
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 def fails(*_, **__):
     raise ValueError("no such font")
 
-Figure.savefig = fails
+FigureCanvasAgg.print_png = fails
 runpy.run_module("pipeline", run_name="__main__")
 """
 DIGITS = ("dataset=digits", "model=linear", "training.epochs=1", "tracking=none")

@@ -607,7 +607,7 @@ def test_a_ceiling_that_others_lowered_is_drawn_as_one(had: float, monkeypatch: 
     bench.cores_had.shares = [had]
     drawn = canvas(7.2, 4.4)
     monkeypatch.setattr(figures, "canvas", lambda *_: drawn)
-    monkeypatch.setattr(drawn, "savefig", lambda _: None)
+    monkeypatch.setattr(figures, "save", lambda *_: None)
     figures.roofline(Path("roofline.png"), bench, ["cpu_naive"], bench.ceilings, bench.ceilings.peak / 1e9)
     (axes,) = drawn.axes
     said, is_lowered = [text.get_text() for text in axes.texts], had < 1

@@ -1,4 +1,5 @@
-"""`python -m pipeline ...` in a process that is forked from one that has imported the framework, as a grid's cells are.
+"""`python -m pipeline ...`, or a script of the tests, in a process that is forked from one that has imported the
+framework, as a grid's cells are.
 
     python tests/warm.py <backend>      serves: a command a line (JSON) on standard input; on the other the command's
                                         pid, and then its exit status
@@ -20,9 +21,11 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from runpy import run_path
 
 BACKENDS = ("torch", "tensorflow", "jax")
 COMMON = ("hydra", "pipeline.command_line", "pipeline.runner", "pipeline.report.figures", "platformdirs")
@@ -45,22 +48,29 @@ class Warm:
         different = dict(environment).items() ^ self.environment.items()
         return {name for name, _ in different} <= set(FREE)
 
-    def begin(self, folder: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> Begun:
-        """One command; the one before it must have ended."""
+    def begin(
+        self, folder: Path, arguments: Sequence[str], environment: Mapping[str, str], script: Path | None = None
+    ) -> Begun:
+        """One command, or one script; the one before it must have ended."""
         assert self.process.stdin is not None and self.process.stdout is not None
         place = tempfile.TemporaryDirectory()
         out, err = Path(place.name) / "out", Path(place.name) / "err"
         result = {"folder": str(folder), "arguments": list(arguments), "environment": dict(environment)}
-        line = json.dumps({**result, "out": str(out), "err": str(err)})
+        line = json.dumps({**result, "out": str(out), "err": str(err), "script": script and str(script)})
         self.process.stdin.write(f"{line}\n".encode())
         self.process.stdin.flush()
         return Begun(self.process, int(self.process.stdout.readline()), place)
 
     def run(
-        self, folder: Path, arguments: Sequence[str], environment: Mapping[str, str], timeout: float
+        self,
+        folder: Path,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        timeout: float,
+        script: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """One command to its end. Raises TimeoutExpired."""
-        begun = self.begin(folder, arguments, environment)
+        """One command, or one script, to its end. Raises TimeoutExpired."""
+        begun = self.begin(folder, arguments, environment, script)
         status, place = begun.wait(timeout), Path(begun.place.name)
         out, err = ((place / name).read_text() for name in ("out", "err"))
         return subprocess.CompletedProcess(list(arguments), status, out, err)
@@ -118,6 +128,11 @@ def server(folder: Path, arguments: Sequence[str], usual: Mapping[str, str], *, 
         return None
     if refused and backend == "tensorflow" and backend not in SERVERS:
         backend = "torch"
+    return server_of(backend, usual)
+
+
+def server_of(backend: str, usual: Mapping[str, str]) -> Warm:
+    """The process that has imported a framework."""
     if backend not in SERVERS or SERVERS[backend].process.poll() is not None:
         SERVERS[backend] = Warm(backend, usual)
     return SERVERS[backend]
@@ -156,8 +171,9 @@ def serve(backend: str) -> None:
     while line := sys.stdin.buffer.readline():
         child = os.fork()
         if not child:
-            become(json.loads(line))
-            leave(command())
+            asked = json.loads(line)
+            become(asked)
+            leave(ended(main if asked["script"] is None else partial(run_path, asked["script"], run_name="__main__")))
         print(child, flush=True)
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
@@ -172,17 +188,23 @@ def hash_code() -> None:
         looked_up.cache_clear()
 
 
-def command() -> int:
-    """The command's exit status."""
+def main() -> None:
+    """The command."""
     from pipeline.__main__ import main
 
+    main()
+
+
+def ended(work: Callable[[], object]) -> int:
+    """Its exit status."""
     try:
-        main()
+        work()
     except SystemExit as end:
         return int(end.code or 0)
     except BaseException:
         traceback.print_exc()
-    return 1
+        return 1
+    return 0
 
 
 def leave(status: int) -> None:
@@ -205,8 +227,9 @@ def become(result: Mapping[str, str]) -> None:
     os.environ.clear()
     os.environ.update(result["environment"])  # type: ignore[arg-type]
     os.chdir(result["folder"])
-    sys.path[: 1 + len(paths(before))] = [result["folder"], *paths(os.environ.get("PYTHONPATH", ""))]
-    sys.argv = ["pipeline", *result["arguments"]]
+    first = Path(result["script"]).parent if result["script"] else result["folder"]
+    sys.path[: 1 + len(paths(before))] = [str(first), *paths(os.environ.get("PYTHONPATH", ""))]
+    sys.argv = [result["script"] or "pipeline", *result["arguments"]]
 
 
 def paths(value: str) -> list[str]:

@@ -15,7 +15,7 @@ from matplotlib.tri import Triangulation
 from pipeline.contracts.physics import Problem
 from pipeline.pinn.errors import Measured
 from pipeline.pinn.solution import Moment
-from pipeline.report.canvas import BLUE, GREY, canvas, colour_of, mark_of, plain
+from pipeline.report.canvas import BLUE, GREY, canvas, colour_of, mark_of, plain, save
 
 SMALLEST = 1e-17  # an error below it is rounding, and a logarithmic axis shows nothing
 FEW = 20  # moments of a history, up to which each has a mark (a line of one point shows nothing)
@@ -48,7 +48,7 @@ def loss_history(path: Path, history: Sequence[Moment], errors: Sequence[float],
             each.xaxis.set_major_locator(MaxNLocator(integer=True))
         plain(each)
     figure.suptitle(title, fontsize=10)
-    figure.savefig(path)
+    save(figure, path)
 
 
 def solution(path: Path, problem: Problem, measured: Measured, points: Mapping[str, np.ndarray], title: str) -> None:
@@ -81,7 +81,7 @@ def training_points(path: Path, problem: Problem, points: Mapping[str, np.ndarra
         axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     plain(axes)
     axes.set_title(f"{title}: training points", fontsize=10)
-    figure.savefig(path)
+    save(figure, path)
 
 
 def _curves(path: Path, problem: Problem, measured: Measured, points: Mapping[str, np.ndarray], title: str) -> None:
@@ -113,7 +113,7 @@ def _curves(path: Path, problem: Problem, measured: Measured, points: Mapping[st
         plain(axes)
         axes.legend(frameon=False, fontsize=8)
     figure.suptitle(f"{title} (circles: training points)", fontsize=10)
-    figure.savefig(path)
+    save(figure, path)
 
 
 def _maps(path: Path, problem: Problem, measured: Measured, title: str) -> None:
@@ -140,7 +140,7 @@ def _maps(path: Path, problem: Problem, measured: Measured, title: str) -> None:
             axes.set_ylabel(problem.domain.names[1])
             _proportions(axes, problem)
     figure.suptitle(title, fontsize=10)
-    figure.savefig(path)
+    save(figure, path)
 
 
 def _mesh(problem: Problem, grid: np.ndarray) -> Triangulation:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from pipeline.report.canvas import COLOURS, canvas
+from pipeline.report.canvas import COLOURS, canvas, save
 
 
 def timeline(path: Path, samples: Sequence[tuple[float, int, tuple[int, ...]]], columns: Sequence[str]) -> None:
@@ -26,4 +26,4 @@ def timeline(path: Path, samples: Sequence[tuple[float, int, tuple[int, ...]]], 
     axes.ticklabel_format(useOffset=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
-    figure.savefig(path)
+    save(figure, path)

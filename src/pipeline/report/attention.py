@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import PowerNorm
 
-from pipeline.report.canvas import canvas
+from pipeline.report.canvas import canvas, save
 
 MOST = 8  # layers, and heads, in the figure
 COLOUR_MAP, SCALE = "Blues", PowerNorm(0.5, 0, 1)
@@ -56,7 +56,7 @@ def figure(
     cut = "" if maps_LHTS.shape[:2] == (layers, heads) else f" (the first {layers} layers and {heads} heads)"
     drawn.suptitle(f"{title}{cut}\nrow: the position; column: what it attends to", fontsize=9)
     drawn.supxlabel("\n".join(lines), fontsize=7, parse_math=False)
-    drawn.savefig(path)
+    save(drawn, path)
 
 
 def page(

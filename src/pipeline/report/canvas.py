@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
 
 from matplotlib import rcParams
 from matplotlib.axes import Axes
@@ -23,9 +25,19 @@ rcParams["text.usetex"] = False  # whatever the user's matplotlibrc says: TeX re
 
 def canvas(width: float, height: float) -> Figure:
     """An empty figure, in inches."""
-    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(width, height), dpi=120, layout="constrained")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG: laid out, then drawn once. `savefig` draws one that has a layout twice, to the same
+    picture."""
+    canvas = FigureCanvasAgg(figure)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a box stands in its stead
+        if (engine := figure.get_layout_engine()) is not None:
+            engine.execute(figure)
+            figure.set_layout_engine("none")
+        canvas.print_png(path)
 
 
 class _Labels(LogLocator):

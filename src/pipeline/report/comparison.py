@@ -11,7 +11,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from pipeline.report.canvas import GREY, canvas, colour_of, mark_of, plain
+from pipeline.report.canvas import GREY, canvas, colour_of, mark_of, plain, save
 from pipeline.report.intervals import half_width
 
 LABEL: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 7}
@@ -70,7 +70,7 @@ def draw(path: Path, sides: Sequence[Side], title: str) -> None:
         plain(axes)
     figure.suptitle(title, fontsize=10)
     figure.supxlabel(NOTE, fontsize=7, color=GREY)
-    figure.savefig(path)
+    save(figure, path)
 
 
 def span(sides: Sequence[Side]) -> tuple[float, float]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from pipeline.report.canvas import BLUE, GREY, ORANGE, canvas, plain
+from pipeline.report.canvas import BLUE, GREY, ORANGE, canvas, plain, save
 from pipeline.runs.fit import Epoch
 
 MOST_CLASSES = 30  # whose counts and names a confusion matrix has room for
@@ -49,7 +47,7 @@ def training_curves(
         plain(axes)
         axes.legend(frameon=False, fontsize=8)
     figure.suptitle(title, fontsize=10)
-    _save(figure, path)
+    save(figure, path)
 
 
 def by(epochs: Sequence[Epoch]) -> tuple[str, list[int]]:
@@ -81,7 +79,7 @@ def confusion_matrix(path: Path, counts: np.ndarray, classes: Sequence[str], tit
     axes.set_ylabel("true class")
     axes.set_title(title, fontsize=10)
     figure.colorbar(image, ax=axes, shrink=0.8, label="share of the true class")
-    _save(figure, path)
+    save(figure, path)
 
 
 def against_actual(path: Path, actual: np.ndarray, predicted: np.ndarray, title: str) -> None:
@@ -101,7 +99,7 @@ def against_actual(path: Path, actual: np.ndarray, predicted: np.ndarray, title:
         plain(axes)
     left_out = f" (the first {shown} of {actual.shape[1]} outputs)" if shown < actual.shape[1] else ""
     figure.suptitle(f"{title}{left_out}", fontsize=10)
-    _save(figure, path)
+    save(figure, path)
 
 
 def image_sheet(
@@ -127,7 +125,6 @@ def image_sheet(
     # One pair of axes for the whole sheet, an image being 1 high: a pair for each image takes five times as long.
     across, down = 2.3, 1.1 if names is None else 1.25
     figure = Figure(figsize=(max(1.35 * across * columns, TITLE_WIDTH), 1.35 * down * rows + 0.4), dpi=120)
-    FigureCanvasAgg(figure)
     figure.suptitle(title, fontsize=10)
     axes = figure.add_axes((0, 0, 1, 1 - 0.35 / figure.get_figheight()))
     axes.axis("off")
@@ -141,7 +138,7 @@ def image_sheet(
     axes.set_xlim(-0.05, across * columns)
     axes.set_ylim(down * rows - 0.05, -0.05 if names is None else -0.2)
     axes.set_aspect("equal")
-    _save(figure, path)
+    save(figure, path)
 
 
 def _picture(axes: Axes, image: np.ndarray, left: float, top: float) -> None:
@@ -172,9 +169,3 @@ def _bars(
     for height, index in zip(heights, best, strict=True):
         text = f"{classes[index]}  {probabilities[index]:.2f}"
         axes.text(left + 0.04, height, text, va="center", fontsize=7, parse_math=False)
-
-
-def _save(figure: Figure, path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a box stands in its stead
-        figure.savefig(path)

@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.ticker import MaxNLocator
 
-from pipeline.report.canvas import COLOURS, canvas, colour_of, mark_of, plain
+from pipeline.report.canvas import COLOURS, canvas, colour_of, mark_of, plain, save
 
 
 def dots(
@@ -51,7 +51,7 @@ def dots(
     if legend:
         figure.legend(title=legend, frameon=False, fontsize=8, title_fontsize=8, loc="outside right center")
     axes.set_title(title, fontsize=10, pad=18)
-    figure.savefig(path)
+    save(figure, path)
 
 
 def history(
@@ -74,4 +74,4 @@ def history(
     axes.set_title(title, fontsize=10)
     plain(axes)
     axes.legend(frameon=False, fontsize=8)
-    figure.savefig(path)
+    save(figure, path)

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import ScalarFormatter
 
-from pipeline.report.canvas import GREY, canvas, colour_of, log_labels, mark_of, nested, plain, striped
+from pipeline.report.canvas import GREY, canvas, colour_of, log_labels, mark_of, nested, plain, save, striped
 
 Spread = tuple[float, float, float]  # the middle, the least and the most
 
@@ -56,7 +56,7 @@ def figure(
     handles = accuracy.get_legend_handles_labels()
     drawn.legend(*handles, frameon=False, fontsize=8, handlelength=4, loc="outside right center")
     drawn.suptitle(title, fontsize=10)
-    drawn.savefig(path)
+    save(drawn, path)
 
 
 def _label(axes: Axes, found: Mapping[str, Mapping[int, Any]], across: str, up: str) -> None:

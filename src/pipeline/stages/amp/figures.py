@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pipeline.report.canvas import canvas, colour_of, log_labels, mark_of, plain, striped
+from pipeline.report.canvas import canvas, colour_of, log_labels, mark_of, plain, save, striped
 from pipeline.report.table import size
 from pipeline.stages.amp.compare import Compared
 
@@ -33,7 +33,7 @@ def speed_against_error(path: Path, rows: Sequence[Compared], title: str) -> Non
     axes.set_xlabel("relative error of the first gradient, against fp64")
     axes.set_ylabel(f"training, {rows[0].unit}")
     axes.set_title(title, fontsize=10)
-    figure.savefig(path)
+    save(figure, path)
 
 
 def memory(path: Path, rows: Sequence[Compared], title: str) -> None:
@@ -49,7 +49,7 @@ def memory(path: Path, rows: Sequence[Compared], title: str) -> None:
     axes.margins(x=0.4)
     axes.set_xlabel("peak memory, MiB")
     axes.set_title(title, fontsize=10)
-    figure.savefig(path)
+    save(figure, path)
 
 
 def losses(path: Path, rows: Sequence[Compared], title: str) -> None:
@@ -67,7 +67,7 @@ def losses(path: Path, rows: Sequence[Compared], title: str) -> None:
     axes.set_ylabel("training loss")
     figure.legend(frameon=False, fontsize=8, handlelength=6, loc="outside right center")
     axes.set_title(title, fontsize=10)
-    figure.savefig(path)
+    save(figure, path)
 
 
 def loss_scales(path: Path, rows: Sequence[Compared], title: str) -> None:
@@ -86,7 +86,7 @@ def loss_scales(path: Path, rows: Sequence[Compared], title: str) -> None:
     axes.set_ylabel("scale of the loss")
     figure.legend(frameon=False, fontsize=8, loc="outside right center")
     axes.set_title(title, fontsize=10)
-    figure.savefig(path)
+    save(figure, path)
 
 
 def _axes(width: float, height: float) -> tuple[Figure, Axes]:

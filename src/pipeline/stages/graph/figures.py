@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from pipeline.backends.shared.form_bench import Found
-from pipeline.report.canvas import canvas, colour_of, mark_of, plain
+from pipeline.report.canvas import canvas, colour_of, mark_of, plain, save
 from pipeline.stages.graph.amortised import cost, with_first
 from pipeline.stages.graph.tables import crossed
 
@@ -28,7 +28,7 @@ def draw(path: Path, ways: Mapping[str, Sequence[Found]]) -> None:
         _panel(axes, found)
         axes.set_title(framework, fontsize=10)
     panels[0].set_ylabel("seconds a step, first calls included")
-    figure.savefig(path)
+    save(figure, path)
 
 
 def _panel(axes: Axes, found: Sequence[Found]) -> None:

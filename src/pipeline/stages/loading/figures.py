@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from pipeline.report.canvas import BLUE, GREY, ORANGE, canvas, log_labels, plain
+from pipeline.report.canvas import BLUE, GREY, ORANGE, canvas, log_labels, plain, save
 from pipeline.stages.loading.bench import Bench
 
 COLOURS = {"torch": ORANGE, "tensorflow": BLUE}
@@ -30,7 +30,7 @@ def draw(path: Path, bench: Bench) -> None:
     shown = sorted(named, key=[*COLOURS, COPYING].index)
     lines = [named[name] for name in shown]
     figure.legend(lines, shown, loc="outside upper center", ncols=3, frameon=False, fontsize=8)
-    figure.savefig(path)
+    save(figure, path)
 
 
 def marks(bench: Bench, source: str) -> list[tuple[str, str, list[float]]]:

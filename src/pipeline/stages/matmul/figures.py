@@ -10,7 +10,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from pipeline.report.canvas import GREY, canvas, colour_of, log_labels, mark_of, plain
+from pipeline.report.canvas import GREY, canvas, colour_of, log_labels, mark_of, plain, save
 from pipeline.report.table import digits
 from pipeline.stages.matmul.bench import Bench, Side
 from pipeline.stages.matmul.rates import Rates
@@ -41,7 +41,7 @@ def draw(path: Path, bench: Bench) -> None:
         axes.tick_params(labelbottom=True)  # left out by shared axes, also above a place that is empty
     lines = {line.get_label(): line for axes in panels.flat for line in axes.get_lines() if line.get_label()[0] != "_"}
     figure.legend(lines.values(), lines.keys(), frameon=False, fontsize=8, loc="outside right upper")
-    figure.savefig(path)
+    save(figure, path)
 
 
 def _panel(axes: Axes, bench: Bench, dtype: str, timed: list[tuple[Side, Rates]]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.transforms import offset_copy
 
 from pipeline.kernels.cpu.ceilings import Ceilings
-from pipeline.report.canvas import BLUE, GREY, ORANGE, canvas, colour_of, log_labels, mark_of, plain
+from pipeline.report.canvas import BLUE, GREY, ORANGE, canvas, colour_of, log_labels, mark_of, plain, save
 from pipeline.report.table import digits
 from pipeline.runs.run import Run
 from pipeline.stages.wmma.found import Found
@@ -83,7 +83,7 @@ def roofline(path: Path, bench: Found, kernels: Sequence[str], roof: Ceilings | 
     plain(axes)
     figure.legend(frameon=False, fontsize=8, loc="outside right center")
     figure.suptitle(title(bench, kernels), fontsize=10, wrap=True)  # of the figure: a long name leaves the axes narrow
-    figure.savefig(path)
+    save(figure, path)
 
 
 def _powers_of_two(low: float, high: float) -> tuple[list[float], list[str]]:
@@ -131,7 +131,7 @@ def against_size(path: Path, bench: Found) -> None:
         plain(one)
     figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right center")
     figure.suptitle(title(bench, bench.shown), fontsize=10)
-    figure.savefig(path)
+    save(figure, path)
 
 
 def ladder(path: Path, bench: Found, rungs: Sequence[Kernel]) -> None:
@@ -167,7 +167,7 @@ def ladder(path: Path, bench: Found, rungs: Sequence[Kernel]) -> None:
     axes.set_xlabel("GFLOP/s, sustained; behind it the gain on the rung before")
     plain(axes)
     axes.set_title(f"{gemm}, {_where(bench, processor)}", fontsize=10, pad=16)
-    figure.savefig(path)
+    save(figure, path)
 
 
 def _size(flop: int) -> float:

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from pipeline.kernels.timing import FEWEST
-from pipeline.report.canvas import canvas, colour_of, mark_of, plain
+from pipeline.report.canvas import canvas, colour_of, mark_of, plain, save
 from pipeline.report.intervals import lie_apart
 from pipeline.report.table import digits
 from pipeline.runs.result import Metric, Table
@@ -152,7 +152,7 @@ def draw(path: Path, around: Around, title: str) -> None:
     plain(axes)
     figure.legend(frameon=False, fontsize=8, loc="outside right center")
     axes.set_title(title, fontsize=10)
-    figure.savefig(path)
+    save(figure, path)
 
 
 def next_multiple(size: int, unit: int) -> int:
