@@ -16,7 +16,7 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -82,6 +82,7 @@ MODELS: dict[str, Choice] = {
     "cnn": "cnn",
     "mnist_cnn": ("mnist_cnn", {"dropout_features": 0.0, "dropout_units": 0.0}),
 }
+FIRST = ("mlp", "cnn")  # of which `make test` sees the steps
 MIXED_LAYERS: Choice = ("mlp", {"units": [32], "layer_dtypes": ["float64", "float32"]})
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "gelu", "silu", "elu")
 CLASS_WEIGHTS = [1, 2, 0.3, 1, 1, 0, 1, 1, 1, 0.7]
@@ -218,14 +219,9 @@ def flat(named: Weights) -> np.ndarray:
 
 
 def parity(bench: Bench) -> Parity:
-    """Every model by SGD and by Adam: weights after every step. Logits of given weights. Losses, their gradients."""
+    """Two models by SGD and by Adam: weights after every step. Logits of given weights. Losses, their gradients."""
     trail, found = record_weights(bench), Parity()
-    for name, model in MODELS.items():
-        for optimizer in ("sgd", "adam"):
-            for precision in ("fp32", "fp64"):
-                choices = {"model": model, "optimizer": optimizer, "precision": precision}
-                size = UNEVEN if (name, optimizer) == ("mlp", "adam") else EVEN
-                found.steps[f"{name} {optimizer}", precision] = _steps(bench, trail, choices, size)
+    _train(bench, trail, found, FIRST)
     for name, loss in LOSSES.items():
         for dtype in ("float32", "float64"):
             found.losses[name, dtype] = _loss(bench, loss, dtype)
@@ -236,8 +232,10 @@ def parity(bench: Bench) -> Parity:
 
 
 def more_parity(bench: Bench) -> Parity:
-    """The other optimizers (in float64, where a wrong formula cannot hide behind rounding), small images, layers."""
+    """The other models and optimizers (in float64, where a wrong formula cannot hide behind rounding), small images,
+    layers."""
     trail, found = record_weights(bench), Parity()
+    _train(bench, trail, found, MODELS.keys() - FIRST)
     for name, optimizer in (OPTIMIZERS | OF_MATRICES).items():
         found.steps[f"mlp {name}", "fp64"] = _steps(bench, trail, {"optimizer": optimizer, "precision": "fp64"})
     found.steps["mixed layers", "fp32"] = _steps(bench, trail, {"model": MIXED_LAYERS})
@@ -249,6 +247,15 @@ def more_parity(bench: Bench) -> Parity:
     narrow: Choice = ("mlp", {"layer_dtypes": ["bfloat16", "float16"]})
     found.logits["narrow layers", 8, "fp32"] = _logits(bench, narrow, SIZES[0], "fp32", exact=True)
     return found
+
+
+def _train(bench: Bench, trail: list[Weights], found: Parity, names: Collection[str]) -> None:
+    for name in names:
+        for optimizer in ("sgd", "adam"):
+            for precision in ("fp32", "fp64"):
+                choices = {"model": MODELS[name], "optimizer": optimizer, "precision": precision}
+                size = UNEVEN if (name, optimizer) == ("mlp", "adam") else EVEN
+                found.steps[f"{name} {optimizer}", precision] = _steps(bench, trail, choices, size)
 
 
 NARROW: dict[str, Choice] = {

@@ -32,7 +32,7 @@ WORDS = (*NET, "optimizer=adadelta", "training.batch_size=32", "tracking=none")
 CLOSE = {"fp32": 1e-5, "fp64": 1e-12}
 DTYPES = {"fp32": "float32", "fp64": "float64", "mixed": "bfloat16"}
 # Each has kernels to compile.
-PRECISIONS = ("fp32", *(pytest.param(name, marks=pytest.mark.wide) for name in ("mixed", "fp64")))
+PRECISIONS = ("fp32", "mixed", "fp64")
 Grid = Callable[[str], Done]
 
 
@@ -69,7 +69,8 @@ def pair(place: Path, precision: str) -> list[Path]:
     return [found[False], found[True]]
 
 
-@pytest.mark.parametrize("precision", ["fp32", pytest.param("fp64", marks=pytest.mark.wide)])
+@pytest.mark.wide
+@pytest.mark.parametrize("precision", ["fp32", "fp64"])
 def test_compiled_is_the_same_within_rounding(grid: Grid, place: Path, precision: str) -> None:
     assert grid(precision).returncode == 0, grid(precision).stderr
     plain, compiled = (np.load(run / "artifacts/model/weights.npz") for run in pair(place, precision))
@@ -81,6 +82,7 @@ def test_compiled_is_the_same_within_rounding(grid: Grid, place: Path, precision
     assert results[0]["test/loss"] == pytest.approx(results[1]["test/loss"], rel=1e-4)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_dtypes_are_observed_in_a_real_step(grid: Grid, place: Path, precision: str) -> None:
     assert grid(precision).returncode == 0
@@ -89,6 +91,7 @@ def test_dtypes_are_observed_in_a_real_step(grid: Grid, place: Path, precision: 
     assert compiled == {**plain, "how": f"{plain['how']}; the compiled steps after it are not observed"}
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_compiling_is_told_and_is_no_training(grid: Grid, place: Path, precision: str) -> None:
     assert grid(precision).returncode == 0

@@ -19,7 +19,7 @@ from pipeline.errors import RunError
 from pipeline.runs.json_files import read_json
 from pipeline.stages.export import WRITTEN_BY, compare, said_of_rounding
 
-TORCH = ("torch_export", *(pytest.param(name, marks=pytest.mark.wide) for name in ("safetensors", "torch", "onnx")))
+TORCH = ("safetensors", *(pytest.param(name, marks=pytest.mark.wide) for name in ("torch_export", "torch", "onnx")))
 KERAS = [(name, form) for name in ("jax", "tensorflow") for form in WRITTEN_BY[name]]
 
 

@@ -235,7 +235,7 @@ def test_lbfgs_goes_on_from_adam(place: Path, backend: str) -> None:
     [
         pytest.param(("dataset.interior=2", "solver.lbfgs_steps=300"), 50, marks=pytest.mark.wide),
         pytest.param(("solver.lbfgs_steps=1",), 2, marks=pytest.mark.wide),
-        (("solver.lbfgs_steps=400",), 401),
+        pytest.param(("solver.lbfgs_steps=400",), 401, marks=pytest.mark.wide),
     ],
     ids=["nothing to gain", "one", "more than a block"],
 )
@@ -296,6 +296,7 @@ def test_seeds_make_a_grid_that_runs_once(place: Path) -> None:
     assert len(runs(folder)) == before
 
 
+@pytest.mark.wide
 def test_a_problem_is_one_file(place: Path) -> None:
     """Nothing but its config names it; the residual uses every function that `math` offers."""
     (place / "conf" / "dataset").mkdir(parents=True)

@@ -164,12 +164,12 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Copy:
     return reproduced(tmp_path_factory.mktemp("study"))
 
 
-SOME = ["compose", "data", "classifier@torch", "kernels"]
+SOME = ["compose", "data", "classifier@torch"]
 
 
 @pytest.fixture(scope="module")
 def some(tmp_path_factory: pytest.TempPathFactory) -> Copy:
-    """The study, of which one training, one stage without data and what they need are reproduced."""
+    """The study, of which one training and what it needs are reproduced."""
     return reproduced(tmp_path_factory.mktemp("some"), *SOME[2:])
 
 
@@ -190,7 +190,7 @@ def test_a_repro_makes_what_is_asked_for_and_the_next_does_nothing(some: Copy) -
     metrics = json.loads((some.folder / "study/classifier_torch/metrics.json").read_text())
     assert 0.5 < metrics["test"]["accuracy_low"] < metrics["test"]["accuracy"] < metrics["test"]["accuracy_high"] <= 1
     assert len(list((some.folder / "study/classifier_torch/figures").glob("*.png"))) == 3
-    assert {path.name for path in some.folder.glob("study/*/")} == {"classifier_torch", "kernels"}
+    assert {path.name for path in some.folder.glob("study/*/")} == {"classifier_torch"}
     assert some.dvc("repro", *SOME[2:]).count("didn't change, skipping") == len(SOME)
 
 
