@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,9 @@ def every() -> tuple[Kernel, ...]:
     return tuple(sorted(found, key=lambda one: (one.processor, one.rung is None, one.rung or 0)))
 
 
-def words() -> dict[str, type[Kernel]]:
-    """The kernels of ours by their words."""
+@cache
+def words() -> Mapping[str, type[Kernel]]:
+    """The kernels of ours by their words. A stage asks for them a thousand times."""
     found: dict[str, type[Kernel]] = {}
     for folder in FOLDERS:
         package = importlib.util.find_spec(f"pipeline.kernels.{folder}")
