@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import sys
@@ -23,11 +24,25 @@ def quiet_import(name: str) -> ModuleType:
 def import_for(backend: str, name: str) -> ModuleType:
     """Import a module of a backend. UserError where its framework cannot be, as for a variable that it refuses."""
     try:
-        return importlib.import_module(name)
+        with uncollected():
+            return importlib.import_module(name)
     except Exception as error:  # whatever a framework raises while it starts
         if raised.is_of_this_package(error):
             raise
         raise UserError(f"backend={backend} cannot be imported: {raised.message(error)}") from error
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Without Python's garbage collector: what modules make stays, and to look through all of it again and again takes
+    an eighth of a framework's import."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @contextlib.contextmanager
