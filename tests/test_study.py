@@ -24,6 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import UserError
+from pipeline.report import comparison
 from pipeline.study import composed, documents, lock, params
 from pipeline.study import report as study_report
 from pipeline.study.check import check, same_result
@@ -699,10 +700,10 @@ def git(folder: Path, *words: str) -> None:
     subprocess.run(["git", *words], cwd=folder, check=True)
 
 
-def test_stages_of_other_data_are_not_subtracted_and_other_units_have_their_figure(
+def test_stages_of_other_data_or_units_are_not_subtracted_and_have_their_figure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Accuracies on two datasets were said to differ, and tokens stood on an axis of images."""
+    """Accuracies on two datasets were said to differ and stood on one axis, as tokens did on one of images."""
 
     def outcome(data: str, unit: str, accuracy: float) -> Outcome:
         seeds = {f"seed_{seed}/test_accuracy": accuracy + seed / 1000 for seed in range(3)}
@@ -719,7 +720,14 @@ def test_stages_of_other_data_are_not_subtracted_and_other_units_have_their_figu
         "| a - c |"
     )
     monkeypatch.setattr(study_report, "FOLDER", tmp_path)
-    assert draw([alike]) == ["comparison.png", "comparison_1.png"]
+    sides: list[list[str]] = []
+    monkeypatch.setattr(comparison, "draw", lambda _, shown, __: sides.append([side.name for side in shown]))
+    assert draw([alike | {"d": outcome("one", "images/s", 0.6)}]) == [
+        f"comparison{end}.png" for end in ("", "_1", "_2")
+    ]
+    assert sides == [["a", "d"], ["b"], ["c"]]
+    monkeypatch.undo()
+    monkeypatch.setattr(study_report, "FOLDER", tmp_path)
     assert all((tmp_path / name).is_file() for name in draw([alike]))
 
 

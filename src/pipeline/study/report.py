@@ -141,18 +141,19 @@ def _difference(one: str, other: str, ours: Mapping[str, float], theirs: Mapping
 
 
 def draw(kinds: Sequence[Mapping[str, Outcome]]) -> list[str]:
-    """A figure for each unit of rates, of stages of one kind that were trained by epochs. Returns the files' names."""
-    by_unit: dict[str, list[Side]] = {}
+    """Of stages of one kind that were trained by epochs, a figure for each unit of rates and each test set. Returns the
+    files' names."""
+    alike: dict[tuple[object, ...], list[Side]] = {}
     for members in kinds:
         for name, outcome in members.items():
             if (side := _side(name, outcome)) is not None:
-                by_unit.setdefault(side.unit, []).append(side)
-    files = {unit: f"comparison{f'_{number}' * bool(number)}.png" for number, unit in enumerate(by_unit)}
-    for unit, sides in by_unit.items():
+                alike.setdefault((side.unit, *tested_on(outcome)), []).append(side)
+    files = [f"comparison{f'_{number}' * bool(number)}.png" for number in range(len(alike))]
+    for file, sides in zip(files, alike.values(), strict=True):
         from pipeline.report import comparison
 
-        comparison.draw(FOLDER / files[unit], sides, "The study: stages side by side")
-    return [*files.values()]
+        comparison.draw(FOLDER / file, sides, "The study: stages side by side")
+    return files
 
 
 def _row(name: str, outcome: Outcome) -> dict[str, str]:
