@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from command import DIGITS, TORCH_THEN_WIDE, Done, pipeline, refused, runs, status
+from command import DIGITS, TORCH_THEN_WIDE, Done, done, pipeline, refused, runs, status
 from own_tasks import Counting
 from rich.console import Console
 
@@ -83,7 +83,9 @@ def test_the_table_over_the_grid_and_its_best(grid: Done, place: Path) -> None:
     lines, result, printed = grid.stdout.splitlines(), read_result(grids(place)[0]), io.StringIO()
     assert result is not None
     show_table(Console(width=200, file=printed), result.tables[0])
-    assert [*printed.getvalue().splitlines(), *result.notes] == lines
+    kept = [*printed.getvalue().splitlines(), *result.notes]
+    assert kept[: len(lines)] == lines
+    assert all(f"\n{note}\n" in grid.stderr for note in kept[len(lines) :])  # what the cells note
     assert lines[0].split() == ["test/accuracy", "over", "the", "grid,", "columns:", "model"]
     assert lines[1].split() == ["precision", "linear", "mlp"]
     assert lines[3].split() == ["tf32", "skipped", "skipped"]
@@ -253,6 +255,19 @@ def test_repetitions_are_a_median_and_a_range(tmp_path: Path) -> None:
     line = next(line for line in result.stdout.splitlines() if line.startswith("mlp"))
     values = sorted(float(row["test/accuracy"]) for row in table(grid) if row["model"] == "mlp")
     assert f"{values[1]:.4f} ({values[0]:.4f} to {values[2]:.4f}, n=3)" in line
+
+
+@pytest.mark.wide
+def test_what_cells_note_is_kept_and_said_of_those_that_ran_before_too(tmp_path: Path) -> None:
+    """Notes of cells that ran in the command were said, and kept nowhere: a grid with a leak, repeated, was silent."""
+    words = ("model=linear", "dataset=digits", "training.epochs=2", "training.ema=0.99999")
+    done(tmp_path, *words, "seed=0")
+    result = pipeline(tmp_path, "-m", *words, "seed=0,1")
+    (note,) = (line for line in result.stderr.splitlines() if line.startswith("2 of 2 cells: training.ema=0.99999: "))
+    (grid,) = grids(tmp_path)
+    assert note in json.loads((grid / "result.json").read_text())["notes"]
+    assert note in pipeline(tmp_path, "stage=show", f"run={grid.name}").stdout
+    assert note in pipeline(tmp_path, "-m", *words, "seed=0,1").stderr  # which runs nothing
 
 
 @pytest.mark.wide

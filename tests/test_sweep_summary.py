@@ -32,10 +32,10 @@ from pipeline.stages.generate import Generate
 from pipeline.stages.train import Train
 from pipeline.sweep.entries import Entry, measured
 from pipeline.sweep.ledger import Ledger, outcome_text
+from pipeline.sweep.notes import notes_of
 from pipeline.sweep.pivot import Pivot
 from pipeline.sweep.plan import Cell, label_of
 from pipeline.sweep.schedule import Outcome
-from pipeline.sweep.session import notes_of
 from pipeline.sweep.summary import draw, show, write_csv
 
 
@@ -421,37 +421,37 @@ def test_the_line_of_a_cell_has_its_metric_and_unit(tmp_path: Path, sought: str 
 
 
 def test_what_the_cells_note_is_said_once_with_how_many_cells_note_it(tmp_path: Path) -> None:
-    outcomes = []
+    found = []
     for number, notes in enumerate((("a", "b"), ("a",), ())):
         journal = Journal.begin(tmp_path, "cell", {})
         journal.write_result(Result((), notes=notes))
-        outcomes.append(Outcome(Cell(number, {}, {}, [], None, None), "FINISHED", "", 1.0, journal.folder))
-    outcomes.append(Outcome(Cell(3, {}, {}, [], None, None), "FAILED", "it broke", 1.0, None))
-    assert notes_of(outcomes) == ["2 of 4 cells: a", "1 of 4 cells: b"]
-    assert notes_of(outcomes, 1) == ["2 of 4 cells: a", "and 1 other note, in the cells' results"]
-    assert notes_of(outcomes, 0) == ["and 2 other notes, in the cells' results"]
+        found.append(replace(entry(number, {}, {}), run=journal.folder))
+    found += [replace(entry(3, {}, {}), state="failed"), replace(entry(4, {}, {}), state="skipped")]
+    assert notes_of(found) == ["2 of 4 cells: a", "1 of 4 cells: b"]
+    assert notes_of(found, 1) == ["2 of 4 cells: a", "and 1 other note, in the cells' results"]
+    assert notes_of(found, 0) == ["and 2 other notes, in the cells' results"]
 
 
 def test_notes_that_differ_in_numbers_are_one_and_say_whose_they_are(tmp_path: Path) -> None:
     """Each was one by itself, and fell behind the five commonest."""
-    outcomes = []
+    found = []
     for number, notes in enumerate((("it is 2.5e-3 off",), ("it is 10 off", "all"), ("all",))):
         journal = Journal.begin(tmp_path, "cell", {})
         journal.write_result(Result((), notes=notes))
         swept = {"row": "ab"[number // 2], "seed": str(number)}
-        outcomes.append(Outcome(Cell(number, swept, {}, [], None, None), "FINISHED", "", 1.0, journal.folder))
-    assert notes_of(outcomes) == ["2 of 3 cells (row=a), such as: it is 2.5e-3 off", "2 of 3 cells: all"]
-    assert notes_of(outcomes[:2])[1] == "1 of 2 cells (seed=1): all"
+        found.append(replace(entry(number, swept, {}), run=journal.folder))
+    assert notes_of(found) == ["2 of 3 cells (row=a), such as: it is 2.5e-3 off", "2 of 3 cells: all"]
+    assert notes_of(found[:2])[1] == "1 of 2 cells (seed=1): all"
 
 
 @pytest.mark.parametrize("names", [("fp16", "fp32"), ("gpu:0", "gpu:1"), ("seed=1", "seed=2"), ("run-1", "run-2")])
 def test_notes_that_differ_in_a_name_are_several(tmp_path: Path, names: tuple[str, str]) -> None:
-    outcomes = []
+    found = []
     for number, name in enumerate(names):
         journal = Journal.begin(tmp_path, "cell", {})
         journal.write_result(Result((), notes=(f"{name}: cannot be had",)))
-        outcomes.append(Outcome(Cell(number, {}, {}, [], None, None), "FINISHED", "", 1.0, journal.folder))
-    assert notes_of(outcomes) == [f"1 of 2 cells: {name}: cannot be had" for name in names]
+        found.append(replace(entry(number, {}, {}), run=journal.folder))
+    assert notes_of(found) == [f"1 of 2 cells: {name}: cannot be had" for name in names]
 
 
 def test_cells_that_were_timed_beside_others_are_noted(tmp_path: Path) -> None:

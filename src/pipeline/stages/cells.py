@@ -138,8 +138,9 @@ def experiment_of(one: Variant) -> Experiment | None:
 def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
     """Run the cells below the open run, and return how each ended, in order. Raises Stopped with the cells stopped."""
     from pipeline.runs import dynamic_imports
+    from pipeline.sweep.notes import notes_of
     from pipeline.sweep.schedule import Listed
-    from pipeline.sweep.session import notes_of, run_below
+    from pipeline.sweep.session import run_below
     from pipeline.sweep.workers import Workers
 
     def keep(run: Run, outcomes: Sequence[Outcome]) -> None:
@@ -154,8 +155,9 @@ def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
     beside = dynamic_imports.edited(dynamic_imports.imported_by(one.run for one in outcomes if one.run is not None))
     if beside:
         run.note(f"{', '.join(beside)} was edited meanwhile: not every cell ran the same; give the command again")
-    run.notes += notes_of(outcomes)  # said already
     entries = entries_of(decisions, outcomes)
+    for note in notes_of(entries):
+        run.note(note)
     shares = _of_others(entries)
     if (of_others := said_of(others.share())) and None in shares and not any(map(said_of, shares)):
         run.note(f"{of_others} while the cells ran, some of which were not counted alone: their times show that")

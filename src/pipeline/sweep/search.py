@@ -24,6 +24,7 @@ from pipeline.sweep.claims import Claims
 from pipeline.sweep.compose import Composer
 from pipeline.sweep.entries import entries_of
 from pipeline.sweep.history import History
+from pipeline.sweep.notes import notes_of
 from pipeline.sweep.schedule import Outcome
 from pipeline.sweep.search_cells import Cells
 from pipeline.sweep.search_checks import check_comparable, epochs_of
@@ -95,6 +96,12 @@ def _go_on(
     if trials.left is not None and trials.left < todo:
         say(console, f"the space has {whole:,} points, {before:,} of them tried: the search ends when all are")
         todo = trials.left
+
+    def noted(ended: Sequence[Outcome]) -> tuple[str, ...]:
+        folder = trials.history.root
+        every = search_report.entries(study, ended, folder)
+        return (*search_report.notes(study, search, folder), *notes_of(every))
+
     outcomes: list[Outcome] = []
     if todo > 0:
         about: dict[str, Any] = {"search": {name: str(value) for name, value in vars(search).items()}}
@@ -103,7 +110,7 @@ def _go_on(
         def keep(run: Run, ended: Sequence[Outcome]) -> None:
             summary.write_csv(run.artifact("trials.csv"), entries_of([], ended))
             found, tables = search_report.best(study, search), search_report.best_trials(study, search)
-            result = Result(found, tables=tables, title=run.journal.status.name)
+            result = Result(found, tables=tables, notes=noted(ended), title=run.journal.status.name)
             write(run, result, lambda: search_report.draw(run.artifact("trials.png"), study, search))
 
         name = trials.cells.composer.config(trials.cells.fixed).get("name")
@@ -116,7 +123,7 @@ def _go_on(
         name = study.study_name
         say(console, f"{', '.join(beside)} was edited meanwhile: not every trial of {name} ran the same; {ANOTHER}")
     search_report.show(results(), study, search)
-    for note in search_report.notes(study, search, Path(first.settings.output_dir).absolute()):
+    for note in noted(outcomes):
         say(console, note)
     if search.pruner != "none" and trials.ran:
         say(console, search_report.saved_by_pruning(study, epochs_of(first, search), trials.ran))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +11,16 @@ from pipeline.cli.streams import say
 from pipeline.report.table import figure, show_table
 from pipeline.runs.judged_on import GIVEN_OTHERWISE, examples_of
 from pipeline.runs.result import Direction, Metric, Table
+from pipeline.sweep.entries import Entry, entries_of, measured
+from pipeline.sweep.plan import Cell, varied_by
 from pipeline.sweep.search_study import ranking
+from pipeline.sweep.space import as_overrides
 
 if TYPE_CHECKING:
     from optuna.study import Study
     from rich.console import Console
 
+    from pipeline.sweep.schedule import Outcome
     from pipeline.sweep.search_settings import Search
 
 MOST = 10  # trials in the table of the best
@@ -65,6 +69,18 @@ def notes(study: Study, search: Search, folder: Path) -> list[str]:
             f"{search.metrics[0]} is of {len(examples)} different sets of examples: the trials cannot be compared by it"
         )
     return found
+
+
+def entries(study: Study, outcomes: Sequence[Outcome], folder: Path) -> list[Entry]:
+    """The trials of the whole study: those that finished in earlier commands, then the `outcomes` of this one."""
+    here = {outcome.cell.number for outcome in outcomes}
+    before = []
+    for trial in ranking(study):
+        name = _run_of(study, trial.number)
+        if name is not None and trial.number not in here:
+            cell = Cell(trial.number, varied_by(as_overrides(trial.params)), {}, [], None, None)
+            before.append(Entry(cell, "done", "", folder / name, measured(folder / name), None))
+    return [*before, *entries_of([], outcomes)]
 
 
 def _run_of(study: Study, number: int) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,14 +19,13 @@ from pipeline.report.table import in_cells
 from pipeline.runs.beside import beside
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json
-from pipeline.runs.result import Result, read_result
+from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.sweep.ledger import Ledger
-from pipeline.sweep.plan import Cell, Decision
+from pipeline.sweep.plan import Decision
 from pipeline.sweep.schedule import Executor, Outcome, Schedule, Source
 from pipeline.tracking.tracker import start
 
-NUMBER = re.compile(r"(?<![\w.:=-])\d[\d.,e+-]*")  # not of a name, as in fp16 and gpu:0, nor of a setting
 MakeExecutor = Callable[[Sweep, Path], Executor]
 Keep = Callable[[Run, Sequence[Outcome]], None]
 
@@ -124,39 +122,5 @@ def run_below(
             say(run.console, f"{ledger.counts().plain}; the same command {again}")
             raise
     keep(run, schedule.outcomes)
-    for note in notes_of(schedule.outcomes):
-        say(run.console, note)
     say(run.console, ledger.counts().plain)
     return schedule.outcomes, given_up
-
-
-def notes_of(outcomes: Sequence[Outcome], most: int = 5) -> list[str]:
-    """What the results of the cells note, the commonest first: how many cells note it, and which these are where they
-    share a swept value. Notes that differ in numbers alone are one. Of more than `most` the number of the others.
-    """
-    alike: dict[str, list[tuple[Cell, str]]] = {}
-    for outcome in outcomes:
-        result = None if outcome.run is None else read_result(outcome.run)
-        for note in () if result is None else result.notes:
-            alike.setdefault(NUMBER.sub("0", note), []).append((outcome.cell, note))
-    cells = [outcome.cell for outcome in outcomes]
-    lines = [_of_cells(found, cells) for found in sorted(alike.values(), key=_cells_of, reverse=True)[:most]]
-    others = len(alike) - len(lines)
-    return lines if not others else [*lines, f"and {others} other note{'s' * (others != 1)}, in the cells' results"]
-
-
-def _cells_of(found: Sequence[tuple[Cell, str]]) -> int:
-    return len({cell.number for cell, _ in found})
-
-
-def _of_cells(found: Sequence[tuple[Cell, str]], cells: Sequence[Cell]) -> str:
-    """`found`: the cells that have a note, and how it reads in each."""
-    noting = {cell.number: cell.swept for cell, _ in found}
-    shared = [
-        f"{key}={value}"
-        for key, value in found[0][0].swept.items()
-        if {swept.get(key) for swept in noting.values()} == {value} != {cell.swept.get(key) for cell in cells}
-    ]
-    where = f" ({' '.join(shared)})" if shared else ""
-    such = ", such as" if len({note for _, note in found}) > 1 else ""
-    return f"{len(noting)} of {len(cells)} cells{where}{such}: {found[0][1]}"
