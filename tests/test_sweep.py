@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -268,6 +269,19 @@ def test_what_cells_note_is_kept_and_said_of_those_that_ran_before_too(tmp_path:
     assert note in json.loads((grid / "result.json").read_text())["notes"]
     assert note in pipeline(tmp_path, "stage=show", f"run={grid.name}").stdout
     assert note in pipeline(tmp_path, "-m", *words, "seed=0,1").stderr  # which runs nothing
+
+
+@pytest.mark.wide
+def test_a_table_with_rates_says_what_they_are_of(tmp_path: Path) -> None:
+    """A grid of single epochs showed rates of a cold start as any others, and so did one with two cells at a time."""
+    words = ("-m", "seed=0,1", "model=linear", "dataset=digits")
+    cold = pipeline(tmp_path, *words, "training.epochs=1").stderr.splitlines()
+    assert "the rates of 2 of 2 cells are of one epoch, which starts cold; train for two or more" in cold
+    two = pipeline(tmp_path, *words, "training.epochs=60", "sweep.jobs=2", "training.batch_size=8").stderr.splitlines()
+    assert any(re.fullmatch(r"others had \d+% of the cores at the most, in 2 of 2 cells: .*", line) for line in two), (
+        two
+    )
+    assert not any("starts cold" in line for line in two)
 
 
 @pytest.mark.wide

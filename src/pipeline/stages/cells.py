@@ -23,10 +23,10 @@ from pipeline.experiment import NOT_DECIDING
 from pipeline.experiment.settings import Sweep
 from pipeline.machine.others import Others, said_of
 from pipeline.report.table import in_cells
-from pipeline.runs.json_files import read_json
 from pipeline.spec import group_of
 from pipeline.sweep import summary
 from pipeline.sweep.entries import entries_of
+from pipeline.sweep.notes import notes_of, of_times, receipts_of, shares_of_others
 from pipeline.sweep.plan import Decision, cell_name, check, nothing_runs
 
 if TYPE_CHECKING:
@@ -138,7 +138,6 @@ def experiment_of(one: Variant) -> Experiment | None:
 def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
     """Run the cells below the open run, and return how each ended, in order. Raises Stopped with the cells stopped."""
     from pipeline.runs import dynamic_imports
-    from pipeline.sweep.notes import notes_of
     from pipeline.sweep.schedule import Listed
     from pipeline.sweep.session import run_below
     from pipeline.sweep.workers import Workers
@@ -158,7 +157,7 @@ def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
     entries = entries_of(decisions, outcomes)
     for note in notes_of(entries):
         run.note(note)
-    shares = _of_others(entries)
+    shares = shares_of_others(entries)
     if (of_others := said_of(others.share())) and None in shares and not any(map(said_of, shares)):
         run.note(f"{of_others} while the cells ran, some of which were not counted alone: their times show that")
     return entries
@@ -166,41 +165,7 @@ def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
 
 def caveats(entries: Sequence[Entry]) -> tuple[str, ...]:
     """Notes: what makes times, or tests, of cells less comparable than the same settings would."""
-    receipts = _receipts(entries)
-    return (*_disturbed(_of_others(entries)), *_cold(entries), *_ended_early(receipts))
-
-
-def _receipts(entries: Sequence[Entry]) -> list[Mapping[str, Any]]:
-    return [read_json(entry.run / "receipt.json") for entry in entries if entry.state == "done" and entry.run]
-
-
-def _of_others(entries: Sequence[Entry]) -> list[float | None]:
-    """The share of the cores that others had while each cell trained; None where that took too short a time, or nobody
-    counted, as where a problem is solved."""
-    return [one.get("training_rate", {}).get("cores_of_others") for one in _receipts(entries)]
-
-
-def _disturbed(shares: Sequence[float | None]) -> Iterator[str]:
-    """Where other processes had enough of the cores while cells were timed to disturb that."""
-    busy = [share for share in shares if share is not None and said_of(share)]
-    if busy:
-        yield f"{said_of(max(busy))} at the most, in {len(busy)} of {in_cells(len(shares))}: their times show that too"
-
-
-def _cold(entries: Sequence[Entry]) -> Iterator[str]:
-    """Where the only epoch, or period, is the one that a process starts with."""
-    receipts = _receipts(entries)
-    cold = sum(bool(receipt.get("training_rate", {}).get("cold")) for receipt in receipts)
-    if cold:
-        period = period_of(entries)
-        fewer = "a smaller training.validate_every gives more of them"
-        longer = "train for two or more" if period == "epoch" else fewer
-        yield f"the rates of {cold} of {in_cells(len(receipts))} are of one {period}, which starts cold; {longer}"
-
-
-def period_of(entries: Sequence[Entry]) -> str:
-    """What lies between two validations of the first cell, in words."""
-    return next((entry.cell.experiment.training.period for entry in entries if entry.cell.experiment), "epoch")
+    return (*of_times(entries), *_ended_early(receipts_of(entries)))
 
 
 def _ended_early(receipts: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -27,7 +27,6 @@ from pipeline.stages.cells import (
     decided,
     experiment_of,
     if_any,
-    period_of,
     refuse_overruled,
     refuse_profiler,
     run_cells,
@@ -35,6 +34,7 @@ from pipeline.stages.cells import (
     without_result,
 )
 from pipeline.stages.rates import score_of
+from pipeline.sweep.notes import period_of
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment

@@ -22,7 +22,7 @@ from pipeline.sweep.claims import Claims, Shared
 from pipeline.sweep.compose import Composer
 from pipeline.sweep.entries import entries_of
 from pipeline.sweep.history import History
-from pipeline.sweep.notes import notes_of
+from pipeline.sweep.notes import below_table
 from pipeline.sweep.plan import Cell, Decision, Verdict, compose_cell, decide, nothing_runs, varied_by
 from pipeline.sweep.schedule import Outcome
 from pipeline.sweep.search_metric import check_best
@@ -65,7 +65,7 @@ def run_grid(composer: Composer, overrides: Sequence[Sequence[str]], executor: M
         outcomes = record(str(name or "grid"), first, decisions, executor, console, history)
     found = entries_of(decisions, outcomes)
     summary.show(results(), found, settings)
-    for note in notes_of(found):
+    for note in below_table(found, summary.shown(found, settings)):
         say(console, note)
     return 1 if any(entry.state not in ("done", "skipped", "pruned") for entry in found) else 0
 
@@ -135,7 +135,8 @@ def record(
         summary.write_csv(run.artifact("grid.csv"), found)
         counts = Counter(entry.state for entry in found)
         metrics = (count(f"cells/{state.replace(' ', '_')}", number) for state, number in sorted(counts.items()))
-        tables, notes = (summary.table(found, settings),), (*summary.notes(found, settings), *notes_of(found))
+        tables = (summary.table(found, settings),)
+        notes = (*summary.notes(found, settings), *below_table(found, summary.shown(found, settings)))
         rows = tuple(texts.of_cells((entry.cell, entry.run) for entry in found))
         result = Result(tuple(metrics), rows, notes=notes, tables=tables, title=name)
         write(run, result, lambda: summary.draw(run.artifact("grid.png"), found, run.id, settings))

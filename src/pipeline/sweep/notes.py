@@ -1,15 +1,25 @@
-"""What the results of a sweep's cells note, of all together."""
+"""What makes the numbers of cells less than they say: what their results note, and how they were timed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
+from pipeline.machine.others import said_of
+from pipeline.report.table import in_cells
+from pipeline.runs.json_files import read_json
 from pipeline.runs.result import read_result
 from pipeline.sweep.entries import Entry
 from pipeline.sweep.plan import Cell
 
 NUMBER = re.compile(r"(?<![\w.:=-])\d[\d.,e+-]*")  # not of a name, as in fp16 and gpu:0, nor of a setting
+
+
+def below_table(entries: Sequence[Entry], shown: Collection[str]) -> list[str]:
+    """The notes on a table of the metrics `shown`: what the cells' results note and, of times among them, that too."""
+    timed = any(entry.metrics[name].kind == "time" for entry in entries for name in shown if name in entry.metrics)
+    return [*notes_of(entries), *(of_times(entries) if timed else ())]
 
 
 def notes_of(entries: Sequence[Entry], most: int = 5) -> list[str]:
@@ -42,3 +52,42 @@ def _of_cells(found: Sequence[tuple[Cell, str]], cells: Sequence[Cell]) -> str:
     where = f" ({' '.join(shared)})" if shared else ""
     such = ", such as" if len({note for _, note in found}) > 1 else ""
     return f"{len(noting)} of {len(cells)} cells{where}{such}: {found[0][1]}"
+
+
+def of_times(entries: Sequence[Entry]) -> tuple[str, ...]:
+    """What makes times of cells less comparable than the same settings would."""
+    return (*_disturbed(shares_of_others(entries)), *_cold(entries))
+
+
+def receipts_of(entries: Sequence[Entry]) -> list[Mapping[str, Any]]:
+    """The receipts of the cells that are done."""
+    return [read_json(entry.run / "receipt.json") for entry in entries if entry.state == "done" and entry.run]
+
+
+def shares_of_others(entries: Sequence[Entry]) -> list[float | None]:
+    """The share of the cores that others had while each cell trained; None where that took too short a time, or nobody
+    counted, as where a problem is solved."""
+    return [one.get("training_rate", {}).get("cores_of_others") for one in receipts_of(entries)]
+
+
+def period_of(entries: Sequence[Entry]) -> str:
+    """What lies between two validations of the first cell, in words."""
+    return next((entry.cell.experiment.training.period for entry in entries if entry.cell.experiment), "epoch")
+
+
+def _disturbed(shares: Sequence[float | None]) -> Iterator[str]:
+    """Where other processes had enough of the cores while cells were timed to disturb that."""
+    busy = [share for share in shares if share is not None and said_of(share)]
+    if busy:
+        yield f"{said_of(max(busy))} at the most, in {len(busy)} of {in_cells(len(shares))}: their times show that too"
+
+
+def _cold(entries: Sequence[Entry]) -> Iterator[str]:
+    """Where the only epoch, or period, is the one that a process starts with."""
+    receipts = receipts_of(entries)
+    cold = sum(bool(receipt.get("training_rate", {}).get("cold")) for receipt in receipts)
+    if cold:
+        period = period_of(entries)
+        fewer = "a smaller training.validate_every gives more of them"
+        longer = "train for two or more" if period == "epoch" else fewer
+        yield f"the rates of {cold} of {in_cells(len(receipts))} are of one {period}, which starts cold; {longer}"

@@ -24,7 +24,7 @@ from pipeline.sweep.claims import Claims
 from pipeline.sweep.compose import Composer
 from pipeline.sweep.entries import entries_of
 from pipeline.sweep.history import History
-from pipeline.sweep.notes import notes_of
+from pipeline.sweep.notes import below_table
 from pipeline.sweep.schedule import Outcome
 from pipeline.sweep.search_cells import Cells
 from pipeline.sweep.search_checks import check_comparable, epochs_of
@@ -99,8 +99,8 @@ def _go_on(
 
     def noted(ended: Sequence[Outcome]) -> tuple[str, ...]:
         folder = trials.history.root
-        every = search_report.entries(study, ended, folder)
-        return (*search_report.notes(study, search, folder), *notes_of(every))
+        every = search_report.entries(study, ended, folder, first)
+        return (*search_report.notes(study, search, folder), *below_table(every, search.metrics))
 
     outcomes: list[Outcome] = []
     if todo > 0:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from optuna.study import Study
     from rich.console import Console
 
+    from pipeline.experiment import Experiment
     from pipeline.sweep.schedule import Outcome
     from pipeline.sweep.search_settings import Search
 
@@ -71,14 +72,17 @@ def notes(study: Study, search: Search, folder: Path) -> list[str]:
     return found
 
 
-def entries(study: Study, outcomes: Sequence[Outcome], folder: Path) -> list[Entry]:
-    """The trials of the whole study: those that finished in earlier commands, then the `outcomes` of this one."""
+def entries(study: Study, outcomes: Sequence[Outcome], folder: Path, first: Experiment) -> list[Entry]:
+    """The trials of the whole study: those that finished in earlier commands, then the `outcomes` of this one.
+
+    `first`: a trial's experiment, with which the others have in common what is not searched.
+    """
     here = {outcome.cell.number for outcome in outcomes}
     before = []
     for trial in ranking(study):
         name = _run_of(study, trial.number)
         if name is not None and trial.number not in here:
-            cell = Cell(trial.number, varied_by(as_overrides(trial.params)), {}, [], None, None)
+            cell = Cell(trial.number, varied_by(as_overrides(trial.params)), {}, [], first, None)
             before.append(Entry(cell, "done", "", folder / name, measured(folder / name), None))
     return [*before, *entries_of([], outcomes)]
 

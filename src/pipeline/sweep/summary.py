@@ -41,6 +41,12 @@ def table(found: Sequence[Entry], by: Sweep | None = None) -> Table:
     return Table(title, (*pivot.down, *heads), tuple(rows))
 
 
+def shown(found: Sequence[Entry], by: Sweep | None = None) -> tuple[str, ...]:
+    """The metrics in the table."""
+    pivot = Pivot(found, by)
+    return (pivot.name, *pivot.beside)
+
+
 def notes(found: Sequence[Entry], by: Sweep | None = None) -> tuple[str, ...]:
     """What the best was chosen by, or what is missing so that one can be chosen."""
     pivot = Pivot(found, by)
