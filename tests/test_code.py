@@ -229,10 +229,11 @@ def test_a_file_that_a_setting_of_the_users_names_counts(source: Path) -> None:
 
 
 @pytest.mark.wide
-def test_seeds_have_the_code_that_composes_their_configs(source: Path) -> None:
+@pytest.mark.parametrize("module", ["compose", "entries"])
+def test_seeds_have_the_code_that_composes_their_configs_and_takes_their_results(source: Path, module: str) -> None:
     before, found = ask(source, "stage=seeds")
-    assert "sweep.compose" in found and "sweep.plan" not in found
-    changed = source / "sweep" / "compose.py"
+    assert f"sweep.{module}" in found and {"sweep.plan", "sweep.summary", "sweep.notes"}.isdisjoint(found)
+    changed = source / "sweep" / f"{module}.py"
     changed.write_text(changed.read_text() + "\nNEW = 1\n")
     assert ask(source, "stage=seeds")[0] != before
 

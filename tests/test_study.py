@@ -35,6 +35,7 @@ from pipeline.study.report import differences as differences_of
 from pipeline.study.report import draw, report
 from pipeline.study.run import run
 from pipeline.study.watched import refuse_unwatched
+from pipeline.study.writers import writers_of
 
 pytestmark = pytest.mark.timeout(1500)
 
@@ -451,8 +452,13 @@ def test_the_modules_that_draw_and_write_are_tracked(some: Copy, monkeypatch: py
     assert all(kept <= writers.keys() for writers in found.values())
     every = {f"pipeline.report.{path.stem}" for path in (ROOT / "src/pipeline/report").glob("[a-z]*.py")}
     tracked = {name for writers in (*found.values(), report) for name in writers}
-    # Of a comparison that the study does not make.
-    assert every - tracked == {"pipeline.report.long_range"}
+    # Of a comparison that the study does not make, and of grids, which no stage draws.
+    assert every - tracked - {"pipeline.report.grid_figure"} == {"pipeline.report.long_range"}
+
+
+def test_the_module_that_notes_how_cells_were_timed_is_tracked() -> None:
+    """study/<stage>/receipt.json has these notes."""
+    assert {"pipeline.sweep.notes", "pipeline.machine.others"} <= writers_of(["pipeline.stages.cells"]).keys()
 
 
 @pytest.mark.parametrize(

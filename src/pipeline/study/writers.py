@@ -1,8 +1,8 @@
 """The modules that write what DVC keeps of a stage, beside those that decide its result.
 
 A run's hash of code leaves out what changes no result (runs/code/code_hash.py): figures, tables, the receipt, the
-journal. They make the files in study/<stage>/, so DVC tracks their hashes too. Imports are followed within PACKAGES
-alone.
+journal, the notes on cells. They make the files in study/<stage>/, so DVC tracks their hashes too. Imports are
+followed within PACKAGES alone.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ PACKAGES = (
     "pipeline.runner",
     "pipeline.runs",
     "pipeline.study",
+    "pipeline.sweep.notes",
 )
 ALWAYS = ("pipeline.runner", "pipeline.study.outcome")  # by which every stage is run and its files are kept
 

@@ -74,8 +74,8 @@ DECIDING = (
     "pipeline.runs.result",
     "pipeline.runs.weights",
     "pipeline.sweep.compose",
+    "pipeline.sweep.entries",
     "pipeline.sweep.schedule",
-    "pipeline.sweep.summary",
 )
 HERE = Path(__file__).parents[2]
 START = "pipeline.models.start"  # to which the weights count that a training starts from
