@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import TORCH_THEN_WIDE, done, environment, message, pipeline, refused, status
+from command import TORCH_THEN_WIDE, done, environment, message, pipeline, refused, status, write_files
 from filelock import FileLock
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
@@ -666,6 +666,43 @@ def test_what_trials_note_is_kept_and_said_of_those_of_earlier_sessions_too(tmp_
         cold = "the rates of 2 of 2 cells are of one epoch, which starts cold; train for two or more"
         kept = json.loads((session(tmp_path) / "result.json").read_text())["notes"]
         assert {note, cold} <= {*kept} and cold in said
+
+
+SCORE = """
+import math
+from pipeline.contracts import Stage
+from pipeline.runs import receipt as receipts
+from pipeline.runs.result import Metric, Result
+from pipeline.spec import spec
+
+@spec
+class Score(Stage):
+    rate: float = 0.1
+
+    def run(self, experiment, resolved, run):
+        run.journal.write_receipt(receipts.before(experiment, resolved))
+        return Result((Metric("score", self.rate if self.rate < 1 else math.nan, direction="max"),))
+"""
+
+
+@pytest.mark.wide
+def test_a_trial_without_a_number_has_failed(tmp_path: Path) -> None:
+    """Optuna took it for a failure, and the search, which counted none, asked for another trial for ever."""
+    write_files(tmp_path, {"mine.py": SCORE, "conf/stage/score.yaml": "_target_: mine.Score\nrate: 0.1\n"})
+    own = ("--config-dir", "conf", "-m", "hydra/sweeper=optuna", "stage=score", "stage.rate=interval(0.4,1.4)")
+    words = (*own, "hydra.sweeper.metric=score", "hydra.sweeper.direction=maximize", "sweep.stop_after=0")
+    variables = {"PIPELINE_MODULES": "mine", "PYTHONPATH": "."}
+    result = pipeline(tmp_path, *words, "hydra.sweeper.trials=4", **variables)
+    assert result.returncode == 1, result.stderr
+    trials = study(tmp_path)
+    assert [one.state.name for one in trials] == [
+        "FAIL" if one.params["stage.rate"] >= 1 else "COMPLETE" for one in trials
+    ]
+    failed = sum(one.state.name == "FAIL" for one in trials)
+    assert len(trials) == 4 and 0 < failed < 4
+    assert result.stderr.count("  score is NaN, which ranks nothing") == failed
+    assert f"\n{4 - failed} done · {failed} failed · " in result.stderr
+    assert "UserWarning" not in result.stderr
 
 
 def _csv(path: Path) -> list[dict[str, str]]:

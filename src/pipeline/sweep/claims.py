@@ -102,10 +102,11 @@ class Shared(Source):
         found, self.outcomes = self.outcomes, []
         return found
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: Outcome) -> Outcome:
         """Others may have the cell, now that its run has ended."""
         self.running.discard(_key(outcome.cell))
         self.claims.release(_key(outcome.cell))
+        return outcome
 
     def _first_free(self, cells: list[Cell], fits: Callable[[Cell], bool]) -> Cell | None:
         """The first cell that could start, that nobody runs and that has no result, claimed.

@@ -94,8 +94,8 @@ class Source(Protocol):
         """
         ...
 
-    def ended(self, outcome: Outcome) -> None:
-        """Learn how a cell has ended."""
+    def ended(self, outcome: Outcome) -> Outcome:
+        """Learn how a cell has ended. Returns what the source makes of it."""
         ...
 
     @property
@@ -244,10 +244,9 @@ class Schedule:
         seconds = time.monotonic() - running.since
         if running.run is not None and running.run != seen:  # it has become a run since the last look
             seconds = seconds_of(running.job, running.run)
-        outcome = Outcome(running.cell, state, reason, seconds, running.run)
+        outcome = self.source.ended(Outcome(running.cell, state, reason, seconds, running.run))
         self.outcomes.append(outcome)
         self.ran.append(outcome)
-        self.source.ended(outcome)
         self.watcher.ended(outcome)
 
     def _verdict(self, running: Running, violent: str | None) -> tuple[str, str]:
@@ -295,8 +294,9 @@ class Listed(Source):
     def next(self, fits: Callable[[Cell], bool]) -> Cell | None:
         return self.cells.pop() if self.cells and fits(self.cells[-1]) else None
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: Outcome) -> Outcome:
         """A grid learns nothing."""
+        return outcome
 
 
 def pause(quiet: float) -> float:

@@ -128,8 +128,8 @@ class Trials(Source):
             self._leave_to_others(trial, cell)
             return None
         assert cell.experiment is not None
-        self._tell(trial, run, cell.experiment)  # the very same has run before
-        self.reused.append(Outcome(cell, "FINISHED", f"run before as {run.name}", 0.0, run))
+        before = Outcome(cell, "FINISHED", f"run before as {run.name}", 0.0, run)  # the very same
+        self.reused.append(self._told(trial, before, run, cell.experiment))
         return None
 
     def ask_again(self, killed: set[str]) -> None:
@@ -170,7 +170,7 @@ class Trials(Source):
         found, self.reused = self.reused, []
         return found
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: Outcome) -> Outcome:
         from optuna.trial import TrialState
 
         trial, self.enough = self.open.pop(outcome.cell.number), False
@@ -178,12 +178,13 @@ class Trials(Source):
         self.ran.append(trial.number)
         if outcome.state == "FINISHED" and outcome.run is not None and outcome.cell.experiment is not None:
             self.done[_identity(outcome.cell)] = outcome.run
-            self._tell(trial, outcome.run, outcome.cell.experiment)
-        elif outcome.state == "PRUNED":
+            return self._told(trial, outcome, outcome.run, outcome.cell.experiment)
+        if outcome.state == "PRUNED":
             self.study.tell(trial, state=TrialState.PRUNED)
             self._keep_imported(outcome.run)
         else:
             self._failed(trial)
+        return outcome
 
     def _failed(self, trial: Trial) -> None:
         from optuna.trial import TrialState
@@ -204,8 +205,15 @@ class Trials(Source):
         settings |= {"metric": self.search.metrics[0], "epochs": epochs_of(cell.experiment, self.search)}
         return replace(cell, trial=settings)
 
-    def _tell(self, trial: Trial, run: Path, experiment: Experiment) -> None:
+    def _told(self, trial: Trial, outcome: Outcome, run: Path, experiment: Experiment) -> Outcome:
+        """The study has the values of a finished run. A trial of which one is no number has failed, as Optuna sees it
+        too: nothing ranks it."""
         values = self._values(run)
+        lost = [name for name, value in zip(self.search.metrics, values, strict=True) if math.isnan(value)]
+        if lost:
+            self._failed(trial)
+            self._keep_imported(run)
+            return replace(outcome, state="FAILED", reason=f"{lost[0]} is NaN, which ranks nothing")
         if len(values) == 1 and not self._reported(trial):  # a pruner, of a later session too, judges by all curves
             report(trial, self.search.metrics[0], read_metrics(run))
         self.study.tell(trial, values)
@@ -217,6 +225,7 @@ class Trials(Source):
             if before is not None:
                 self.study.set_user_attr(f"other data {trial.number}", True)
         self._keep_imported(run)
+        return outcome
 
     def _reported(self, trial: Trial) -> bool:
         return bool(self.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
