@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import math
@@ -22,15 +23,20 @@ from command import Done, environment, message
 from hydra import initialize_config_dir
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from pipeline.errors import UserError
 from pipeline.report import comparison
+from pipeline.runs.journal import Journal
+from pipeline.runs.records import EPOCH
+from pipeline.runs.result import Metric, Result, count, rate
+from pipeline.runs.run import Run
 from pipeline.study import composed, documents, lock, params
 from pipeline.study import report as study_report
 from pipeline.study.check import check, same_result
 from pipeline.study.compose import compose, resolved_config
 from pipeline.study.data import fetch
-from pipeline.study.outcome import Outcome, flat, nested
+from pipeline.study.outcome import Outcome, flat, nested, write_curves
 from pipeline.study.report import differences as differences_of
 from pipeline.study.report import draw, report
 from pipeline.study.run import run
@@ -459,6 +465,20 @@ def test_the_modules_that_draw_and_write_are_tracked(some: Copy, monkeypatch: py
 def test_the_module_that_notes_how_cells_were_timed_is_tracked() -> None:
     """study/<stage>/receipt.json has these notes."""
     assert {"pipeline.sweep.notes", "pipeline.machine.others"} <= writers_of(["pipeline.stages.cells"]).keys()
+
+
+@pytest.mark.parametrize("last", [{"val_loss": 0.25}, {}])
+def test_an_epoch_that_lacks_a_metric_has_an_empty_field(tmp_path: Path, last: dict[str, float]) -> None:
+    """With check_val_every_n_epoch=2 the last epoch decided the columns: a KeyError, or no val_loss at all."""
+    run = Run(Journal.begin(tmp_path, "lightning", {}), Console(file=io.StringIO()))
+    every = ({"train_loss": 1.0, "val_loss": 0.5}, {"train_loss": 0.5}, {"train_loss": 0.25, **last})
+    for epoch, found in enumerate(every, 1):
+        metrics = (count(EPOCH, epoch), *(Metric(name, value) for name, value in found.items()), rate("speed", 9, "x"))
+        run.end_epoch(epoch, metrics, epoch * 10)
+    run.journal.write_result(Result((), last_epoch=run.last_epoch))
+    write_curves(tmp_path / "curves.csv", run.folder)
+    lines = ["epoch,step,train_loss,val_loss", "1,10,1.0,0.5", "2,20,0.5,", f"3,30,0.25,{last.get('val_loss', '')}"]
+    assert (tmp_path / "curves.csv").read_text().splitlines() == lines
 
 
 @pytest.mark.parametrize(

@@ -82,19 +82,22 @@ def timings(run: Path, receipt: Mapping[str, Any], metrics: Iterable[Metric]) ->
 
 
 def write_curves(path: Path, run: Path) -> None:
-    """A row for each epoch of the journal, by the names that DVC's plots use. No file for a run without epochs."""
-    result = read_result(run)
-    names = [one.name for one in result.last_epoch if not one.of_machine and one.name != EPOCH] if result else []
-    rows = []
-    for record in read_metrics(run):
-        if EPOCH in record.metrics:
-            curves = {name.removeprefix("epoch/").replace("/", "_"): record.metrics[name] for name in names}
-            passes = record.metrics[EPOCH]
-            rows.append({"epoch": int(passes) if passes.is_integer() else passes, "step": record.step, **curves})
-    if rows:
+    """A row for each epoch of the journal, by the names that DVC's plots use. No file for a run without epochs.
+
+    A field is empty where an epoch did not measure what another did.
+    """
+    result, epochs = read_result(run), [record for record in read_metrics(run) if EPOCH in record.metrics]
+    last = result.last_epoch if result else ()
+    left_out = {EPOCH, *(one.name for one in last if one.of_machine)}
+    every = dict.fromkeys([*(one.name for one in last), *(name for record in epochs for name in record.metrics)])
+    names = [name for name in every if name not in left_out]
+    if epochs:
         with csv_file(path) as writer:
-            writer.writerow(rows[0])
-            writer.writerows(row.values() for row in rows)
+            writer.writerow(["epoch", "step", *(name.removeprefix("epoch/").replace("/", "_") for name in names)])
+            for record in epochs:
+                passes = record.metrics[EPOCH]
+                epoch = int(passes) if passes.is_integer() else passes
+                writer.writerow([epoch, record.step, *(record.metrics.get(name, "") for name in names)])
 
 
 def copy_artifacts(artifacts: Path, folder: Path) -> None:

@@ -201,7 +201,7 @@ def _side(name: str, outcome: Outcome) -> Side | None:
             float(row.get(f"{key}_max", row[key])),
         )
         for row in outcome.curves
-        if key in row
+        if row.get(key)  # an epoch may have measured less than others
     ]
     rate: Mapping[str, Any] | None = outcome.timings.get("training_rate")
     if not epochs or rate is None or ACCURACY not in outcome.metrics:
