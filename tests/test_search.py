@@ -27,6 +27,7 @@ from pipeline.runs.journal import Journal
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, Result
 from pipeline.sweep import search_claim, search_report, search_study, space
+from pipeline.sweep.search_checks import check_comparable
 from pipeline.sweep.search_metric import value_of
 from pipeline.sweep.search_settings import Search
 from pipeline.sweep.search_study import samplers
@@ -501,6 +502,14 @@ def test_a_pruner_is_refused_trials_of_unlike_lengths(tmp_path: Path) -> None:
         "training.epochs with hydra.sweeper.pruner=median: trials of unlike lengths would be held against each other "
         "after as many validations; leave it out of the space, or use hydra.sweeper.pruner=none"
     )
+
+
+@pytest.mark.parametrize("fixed", ["training.epochs=choice(2)", "seed=choice(3)", "dataset.validation=choice(90)"])
+def test_a_key_of_one_value_is_not_searched(fixed: str) -> None:
+    """Beside a searched `experiment` a fixed value becomes the one choice of each cell, and was refused as searched."""
+    parsed = OverridesParser.create().parse_overrides([fixed, "experiment=a,b"])
+    searched = {str(one.key_or_group): space.distribution(one) for one in parsed}
+    check_comparable(searched, Search(metric="validation/accuracy", pruner="median"))
 
 
 def test_mistakes(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pipeline.errors import UserError
 from pipeline.experiment import Experiment
 from pipeline.runs.listing import WHICH
@@ -12,15 +10,15 @@ from pipeline.sweep.pivot import REPEATS
 from pipeline.sweep.search_settings import Search
 from pipeline.sweep.space import Space
 
-if TYPE_CHECKING:
-    pass
-
 HOW_LONG = ("training", "training.epochs", "training.steps", "training.validate_every")
 
 
 def check_comparable(space: Space, search: Search) -> None:
-    """Refuse a key by which trials would be judged by unlike numbers. Raises UserError."""
-    for written in space:
+    """Refuse a key by which trials would be judged by unlike numbers. Raises UserError.
+
+    A key of one value is not searched: beside a searched `experiment`, what is fixed is written so.
+    """
+    for written in (key for key, distribution in space.items() if not distribution.single()):
         key = written.lstrip("+")
         if key == REPEATS:
             raise UserError(
