@@ -515,6 +515,10 @@ def test_a_key_of_one_value_is_not_searched(fixed: str) -> None:
 def test_mistakes(tmp_path: Path) -> None:
     assert refused(tmp_path, *OPTUNA).startswith("hydra/sweeper=optuna: nothing to search; ")
     one = (*OPTUNA, "optimizer=adam,sgd")
+    two = ("hydra.sweeper.metric=[validation/loss,test/loss]", "hydra.sweeper.sampler=cmaes")
+    assert refused(tmp_path, *one, *two) == (
+        "hydra.sweeper.sampler=cmaes: seeks the best by one metric; give one, or sampler=tpe or sampler=random"
+    )
     assert refused(tmp_path, *one, "hydra.sweeper.pruner=best").startswith("hydra.sweeper.pruner='best': should be ")
     assert refused(tmp_path, *one, "hydra.sweeper.direction=max") == (
         "hydra.sweeper.direction='max': should be 'maximize' or 'minimize'"

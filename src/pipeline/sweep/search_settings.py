@@ -37,6 +37,10 @@ class Search:
             raise UserError(
                 f"hydra.sweeper.pruner={self.pruner}: Optuna prunes by one metric; give one, or pruner=none"
             )
+        if self.sampler == "cmaes" and len(self.metrics) > 1:
+            raise UserError(
+                "hydra.sweeper.sampler=cmaes: seeks the best by one metric; give one, or sampler=tpe or sampler=random"
+            )
 
     @property
     def metrics(self) -> tuple[str, ...]:
