@@ -486,11 +486,12 @@ INTERVALS = {
     "tag(log,interval(0,1))": "both ends are whole numbers, so that whole numbers are searched, and a ",
     "tag(log,interval(0.0,1.0))": "a logarithmic scale begins above 0",
     "interval(1,0)": "begins above its end; write the lower number first",
+    "range(5,1)": "no values",
 }
 
 
 @pytest.mark.parametrize("interval", INTERVALS)
-def test_an_interval_that_cannot_be_searched_says_why(interval: str) -> None:
+def test_what_cannot_be_searched_says_why(interval: str) -> None:
     (override,) = OverridesParser.create().parse_overrides([f"model.dropout={interval}"])
     with pytest.raises(UserError) as caught:
         space.distribution(override)
@@ -658,10 +659,11 @@ def test_an_interval_of_integers_gives_integers(low: int, width: int) -> None:
     assert (type(found).__name__, found.low, found.high) == ("IntDistribution", low, low + width)  # type: ignore[attr-defined]
 
 
-@given(start=st.integers(-50, 50), count=st.integers(1, 30), step=st.integers(1, 7))
-def test_a_range_is_its_values(start: int, count: int, step: int) -> None:
-    values = list(range(start, start + count, step))
-    (override,) = OverridesParser.create().parse_overrides([f"key=range({start},{start + count},{step})"])
+@given(start=st.integers(-50, 50), count=st.integers(1, 30), step=st.integers(1, 7), down=st.booleans())
+def test_a_range_is_its_values(start: int, count: int, step: int, down: bool) -> None:
+    sign = -1 if down else 1
+    values = sorted(range(start, start + sign * count, sign * step))
+    (override,) = OverridesParser.create().parse_overrides([f"key=range({start},{start + sign * count},{sign * step})"])
     found = space.distribution(override)
     assert (found.low, found.high, found.step) == (values[0], values[-1], step)  # type: ignore[attr-defined]
     (again,) = OverridesParser.create().parse_overrides([f"key={space.as_text(found)}"])

@@ -73,7 +73,10 @@ def distribution(override: Override) -> BaseDistribution:
             isinstance(part, int) for part in (value.start, value.stop, value.step)
         ):
             start, stop, step = int(str(value.start)), int(str(value.stop)), int(str(value.step))
-            return optuna.IntDistribution(start, start + (stop - start - 1) // step * step, step=step)
+            if not (counted := range(start, stop, step)):
+                raise ValueError("no values")
+            low, high = sorted((counted[0], counted[-1]))
+            return optuna.IntDistribution(low, high, step=abs(step))
         choices = list(dict.fromkeys(islice(override.sweep_string_iterator(), MOST_CHOICES + 1)))
         if len(choices) > MOST_CHOICES:
             raise ValueError(f"more than {MOST_CHOICES:,} values; interval(a,b) is searched as a whole")
