@@ -109,7 +109,7 @@ sys.exit(main())
 """
 
 
-ANEW = "runs all cells again, and goes on with those that left a checkpoint"
+ANEW = "runs all cells again, from their beginnings"
 KILLED = ("0 done · 0 failed · 2 killed · 0 skipped · 0 running · 0 waiting", "goes on", ["killed", "killed"])
 MOMENTS: dict[str, tuple[tuple[str, ...], tuple[str, str, list[str]]]] = {
     "starts": (("sweep.jobs=2",), KILLED),

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pipeline.sweep.entries import Entry
     from pipeline.sweep.schedule import Outcome
 
+AGAIN = "runs all cells again, and goes on with those that left a checkpoint"
 FILE = "tables/cells.csv"  # an artifact of the stage's run: a row for each cell
 
 
@@ -150,7 +151,7 @@ def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
             run.note(f"impossible here: {decision.cell.label}: {decision.reason}")
     todo = [decision.cell for decision in decisions if decision.verdict == "run"]
     settings, others = Sweep(jobs=1, stop_after=0), Others()
-    outcomes, _ = run_below(run, settings, Listed(todo), Workers, decisions, len(todo), keep, resumes=False)
+    outcomes, _ = run_below(run, settings, Listed(todo), Workers, decisions, len(todo), keep, again=AGAIN)
     beside = dynamic_imports.edited(dynamic_imports.imported_by(one.run for one in outcomes if one.run is not None))
     if beside:
         run.note(f"{', '.join(beside)} was edited meanwhile: not every cell ran the same; give the command again")

@@ -147,8 +147,8 @@ def record(
         say(console, claims.said())
     session = Session(name, first.experiment, about, console)
     cells = Shared(todo, history, claims, partial(say, console))
-    resumes = settings.retry != "all"
-    outcomes = session.run(cells, make, decisions, len(todo), keep, resumes=resumes)
+    again = "runs all cells again, from their beginnings" if settings.retry == "all" else "goes on"
+    outcomes = session.run(cells, make, decisions, len(todo), keep, again=again)
     if said := edited_meanwhile(outcomes, planned):
         say(console, f"{said}; the same command then runs the cells of older code again")
     runs = [*(decision.run for decision in decisions), *(outcome.run for outcome in outcomes)]

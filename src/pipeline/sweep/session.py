@@ -50,12 +50,12 @@ class Session:
         total: int | None,
         keep: Keep,
         *,
-        resumes: bool = True,
+        again: str = "goes on",
     ) -> list[Outcome]:
         """Run the cells of `source`: see `run_below`. A cell that failed before counts too, as in the exit status."""
         run = Run(self.journal, self.console)
         try:
-            outcomes, given_up = run_below(run, self.settings, source, make, decisions, total, keep, resumes=resumes)
+            outcomes, given_up = run_below(run, self.settings, source, make, decisions, total, keep, again=again)
         except Stopped as stop:
             self.journal.finish("KILLED", f"stopped by {stop.signal_name}")
             raise
@@ -104,12 +104,11 @@ def run_below(
     total: int | None,
     keep: Keep,
     *,
-    resumes: bool,
+    again: str,
 ) -> tuple[list[Outcome], str | None]:
     """Run cells below the run, which is open and stays so: how they ended, and why they were given up, if they were.
 
-    `keep` writes what came out, also where a signal stopped it. `resumes`: whether the same command then runs only the
-    cells that are left, and not all of them again.
+    `keep` writes what came out, also where a signal stopped it. `again`: what the same command does then, in words.
     """
     executor = make(settings, run.folder)
     with Ledger(run.console, run.folder, decisions, total) as ledger:
@@ -118,7 +117,6 @@ def run_below(
             given_up = schedule.run()
         except Stopped:
             keep(run, schedule.outcomes)
-            again = "goes on" if resumes else "runs all cells again, and goes on with those that left a checkpoint"
             say(run.console, f"{ledger.counts().plain}; the same command {again}")
             raise
     keep(run, schedule.outcomes)
