@@ -674,6 +674,21 @@ def test_lost_records_are_a_damage(stopped: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.wide
+def test_a_cell_that_took_too_long_goes_on_where_that_is_asked_for(tmp_path: Path) -> None:
+    """It had left a checkpoint, and sweep.retry=failed began at the first step."""
+    words: tuple[str, ...] = ("-m", "dataset=digits", "model=linear", "seed=0", "tracking=none")
+    words = (*words, "training.steps=1000000", "training.checkpoint.every=50", "loader.steps_per_execution=5")
+    assert pipeline(tmp_path, *words, "sweep.timeout=3").returncode == 1
+    (run,) = (run for run in runs(tmp_path) if not (run / "cells").exists())
+    assert status(run).state == "FAILED"
+    first = [record.step for record in read_metrics(run)]
+    assert pipeline(tmp_path, *words, "sweep.timeout=3", "sweep.retry=failed").returncode == 1
+    assert [one for one in runs(tmp_path) if not (one / "cells").exists()] == [run]
+    steps = [record.step for record in read_metrics(run)]
+    assert steps[-1] > first[-1] and steps == sorted(steps)
+
+
+@pytest.mark.wide
 def test_what_went_on_elsewhere_says_so_and_is_no_grids_cell(tmp_path: Path) -> None:
     words = ("dataset=digits", "model=linear", "training.steps=4000", "training.checkpoint.every=50", "tracking=none")
     killed(tmp_path, words, 0.2)

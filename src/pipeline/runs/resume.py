@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pipeline.runs.run import Run
 
 AUTO = "auto"  # go on with a killed run of the same experiment, if there is one; otherwise begin
-DEAD = ("KILLED", "FAILED")
+KILLED = ("KILLED",)
+DEAD = (*KILLED, "FAILED")
 STRICT = "training.checkpoint.strict"
 OF_LAST_PROCESS = ("peak_memory", "device.cpu_threads")  # what a receipt cannot say of the process that was killed
 MOST_MODULES = 3  # named in a message
@@ -114,18 +115,20 @@ def _check_status(reference: str, folder: Path, status: Status | None) -> None:
         raise UserError(f"resume={reference}: {folder.name} is {status.state}{again}")
 
 
-def begun_before(experiment: Experiment, resolved: Resolved, swept: Iterable[str] = ()) -> Checkpoint | None:
+def begun_before(
+    experiment: Experiment, resolved: Resolved, swept: Iterable[str] = (), states: Collection[str] = KILLED
+) -> Checkpoint | None:
     """The newest checkpoint of a killed run of the same experiment, where everything is as it was then.
 
-    `swept`: of a cell of a grid, whose runs have its values of these keys.
+    `swept`: of a cell of a grid, whose runs have its values of these keys. `states`: how the run may have ended.
 
     Says of a run that it would have been, but for what has changed; and where its name is not the one asked for.
     """
     from pipeline.cli.terminal import messages
     from pipeline.runs import receipt as receipts
 
-    wanted = told_apart_by(experiment, swept)
-    for folder, then in _killed(Path(experiment.settings.output_dir).absolute()):
+    wanted, words = told_apart_by(experiment, swept), "was killed" if states == KILLED else "was killed, or failed,"
+    for folder, then in _ended(Path(experiment.settings.output_dir).absolute(), states):
         if then.get("config_sha256") != experiment.config_sha256() or not has(folder, wanted):
             continue
         checkpoint, notes = newest(folder)
@@ -140,22 +143,22 @@ def begun_before(experiment: Experiment, resolved: Resolved, swept: Iterable[str
                 say(messages(), said)
             return checkpoint
         for note in notes:
-            say(messages(), f"{folder.name} was killed and is not gone on with: {note}")
+            say(messages(), f"{folder.name} {words} and is not gone on with: {note}")
     return None
 
 
 def killed_experiments(root: Path) -> set[str]:
     """The hashes of the configs of the runs below `root` that were killed and may have a checkpoint."""
-    return {str(receipt.get("config_sha256")) for _, receipt in _killed(root)}
+    return {str(receipt.get("config_sha256")) for _, receipt in _ended(root, KILLED)}
 
 
-def _killed(root: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The runs that were killed and may have a checkpoint, the newest first, with their receipts."""
+def _ended(root: Path, states: Collection[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The runs that ended so and may have a checkpoint, the newest first, with their receipts."""
     folders = newest_first(folder for folder in run_folders(root) if (folder / FOLDER).exists())
     reap_these(folders)
     for folder in folders:
         status = read_status(folder)
-        if status is not None and status.state == "KILLED":
+        if status is not None and status.state in states:
             yield folder, read_json(folder / "receipt.json")
 
 

@@ -114,7 +114,7 @@ def _run(path: Path) -> int:
     known, since = set(sys.modules), time.time()  # what a warm worker has imported is what it has hashed
     from pipeline.ready import ready
     from pipeline.runner import record
-    from pipeline.runs.resume import begun_before
+    from pipeline.runs.resume import DEAD, KILLED, begun_before
     from pipeline.sweep.imports import import_code
 
     job = Job(**json.loads(path.read_bytes()))
@@ -124,7 +124,8 @@ def _run(path: Path) -> int:
     experiment, resolved = ready(job.config, job.keys, job.swept)
     experiment.backend.load()  # what it sets has to be set before any module imports its framework
     import_code(experiment, known, since)
-    checkpoint = begun_before(experiment, resolved, job.swept) if experiment.sweep.retry != "all" else None
+    goes_on = {"killed": KILLED, "failed": DEAD, "all": ()}[experiment.sweep.retry]
+    checkpoint = begun_before(experiment, resolved, job.swept, goes_on)
     return record(experiment, resolved, Member(job, path), checkpoint=checkpoint, keys=job.keys)
 
 
