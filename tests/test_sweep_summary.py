@@ -64,6 +64,14 @@ def test_the_best_is_chosen_by_the_validation_figure() -> None:
     assert lines[4] == "* the best by validation/loss of the weights that were kept"
 
 
+def test_a_median_of_the_seeds_that_did_not_fail_says_so() -> None:
+    found = [entry(seed, {"seed": str(seed)}, {"test/loss": 0.1 * seed}) for seed in range(3)]
+    whole = shown(found)
+    assert whole[-1].startswith("median  0.1000 (")
+    lost = [*found, replace(entry(3, {"seed": "3"}, {}), state="failed")]
+    assert shown(lost)[-1] == "the median leaves out 1 of 4 seeds, which came to no result"
+
+
 def of_generate(number: int, temperature: str, text: str, folder: Path) -> Entry:
     """A cell of stage=generate that has written a text."""
     stage = Generate(prompt="Call me")

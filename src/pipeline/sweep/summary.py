@@ -72,6 +72,9 @@ def notes(found: Sequence[Entry], by: Sweep | None = None) -> tuple[str, ...]:
     if pivot.partly_lost and pivot.better() != "none" and not pivot.seeds_alone:
         lost = f"{len(pivot.partly_lost)} of {len(pivot.positions)} places"
         lines.append(f"{lost} lack the result of a repetition, and are not marked")
+    without = sum(pivot.name not in entry.metrics for entry in found)
+    if pivot.seeds_alone and 0 < without < len(found) - 1:
+        lines.append(f"the median leaves out {without} of {len(found)} seeds, which came to no result")
     return (*lines, *([f"* {_best_by(pivot)}"] if best else []))
 
 
