@@ -233,6 +233,16 @@ def test_runs_that_differ_in_their_seed_alone_give_a_spread(tmp_path: Path) -> N
     assert ["test/accuracy", "0.1000"] in words(text)
 
 
+def test_seeds_that_were_tested_on_other_examples_are_noted(tmp_path: Path) -> None:
+    """Where the seed decides the test set, the interval is not of trainings alone."""
+    root = tmp_path / "runs"
+    runs = [a_run(root, 0.5 + 0.1 * n, seed=n, held_out={"validation": f"{n}", "test": "a"}) for n in range(4)]
+    assert "sets of" not in compared(*runs)
+    other = a_run(root, 0.9, seed=4, held_out={"validation": "4", "test": "b"})
+    said = "tested on 2 different sets of examples: the spread of what is measured on them is theirs too"
+    assert said in " ".join(compared(*runs, other).split())
+
+
 def test_seeds_are_taken_together_by_config_and_code(tmp_path: Path) -> None:
     runs = [a_run(tmp_path, 0.5, seed=0), a_run(tmp_path, 0.5, seed=1), a_run(tmp_path, 0.5, seed=1)]
     runs += [a_run(tmp_path, 0.5, seed=2, code_sha256="beef" * 16), a_run(tmp_path, 0.5, seed=3, lr=0.3)]

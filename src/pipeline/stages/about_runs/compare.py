@@ -203,6 +203,12 @@ def _print_spread(console: Console, accounts: Sequence[Account], names: Sequence
         rows.append((name, of, *row))
     heads = ("", "n", "mean", "deviation", "lowest", "highest", "95 %")
     show_table(console, Table(f"metrics of {', '.join(names)}: seeds {seeds}", heads, tuple(rows)))
+    tested = {examples_of(one.folder, "test/loss") for one in accounts} - {None}
+    if len(tested) > 1:  # a dataset of the user's may divide by the seed
+        said = (
+            f"tested on {len(tested)} different sets of examples: the spread of what is measured on them is theirs too"
+        )
+        console.print(said, highlight=False, markup=False)
 
 
 def _number(account: Account, name: str) -> str:
