@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -497,9 +498,22 @@ def test_the_time_that_a_run_lay_dead_is_none_that_it_took(tmp_path: Path) -> No
     """Of one that went on a day later the receipt has the time of both processes."""
     went_on, plain = a_run(tmp_path / "runs", 0.9, ago=86400), a_run(tmp_path / "runs", 0.8, ago=60)
     write_json(went_on / "receipt.json", {"wall_time_s": 2.5})
+    killed = a_run(tmp_path / "runs", 0.8, ago=86400)  # once more, after it had gone on
+    resumed = {"step": 10, "time": time.time() - 30, "earlier_s": 5.0}
+    write_json(killed / "receipt.json", {"resumed": [{**resumed, "time": 0.0}, resumed]})
     found = pipeline(tmp_path, "stage=runs", "stage.format=json")
     took = {run["id"]: run["seconds"] for run in json.loads(found.stdout)}
-    assert took == {went_on.name: 2.5, plain.name: pytest.approx(60, abs=10)}
+    assert took == {
+        went_on.name: 2.5,
+        plain.name: pytest.approx(60, abs=10),
+        killed.name: pytest.approx(35, abs=10),
+    }
+    (line,) = [
+        one
+        for one in pipeline(tmp_path, "stage=show", f"run={killed.name}").stdout.splitlines()
+        if one.startswith("took ")
+    ]
+    assert re.fullmatch(r"took +(3|4)\d(\.\d)? s", line)
 
 
 def test_columns_of_a_csv_have_different_heads(tmp_path: Path) -> None:

@@ -53,16 +53,23 @@ def read_status(folder: Path) -> Status | None:
     return status if status.state in get_args(State) and all(isinstance(one, int | float) for one in times) else None
 
 
-def duration(folder: Path, status: Status) -> float | None:
-    """Seconds that a run took; None before it has ended.
+def duration(folder: Path, status: Status, now: float | None = None) -> float | None:
+    """Seconds that a run took; of one that has not ended, until `now`, or None without that.
 
     The wall time that the receipt has, of all processes of a run that went on: it may have lain dead for days between
-    them. Of a run without one, from the folder's first moment to its last.
+    them. Of a run without one, from the folder's first moment to its last, or since it last went on and what its
+    checkpoint had taken before.
     """
-    if status.ended is None:
+    ended = status.ended or now
+    if ended is None:
         return None
-    wall = read_json(folder / "receipt.json").get("wall_time_s")
-    return float(wall) if isinstance(wall, int | float) else status.ended - status.started
+    receipt = read_json(folder / "receipt.json")
+    wall = receipt.get("wall_time_s")
+    if status.ended and isinstance(wall, int | float):
+        return float(wall)
+    whole = {"time": status.started, "earlier_s": 0.0}
+    last = [whole, *(one for one in receipt.get("resumed", []) if "earlier_s" in one)][-1]  # older receipts have none
+    return float(last["earlier_s"] + ended - last["time"])
 
 
 def read_config(folder: Path) -> dict[str, Any]:

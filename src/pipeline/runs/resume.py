@@ -173,7 +173,8 @@ def resumptions(run: Run) -> dict[str, Any]:
         return {}
     earlier = read_json(run.folder / "receipt.json").get("resumed", [])
     checkpoint = run.checkpoint
-    now: dict[str, Any] = {"step": checkpoint.step, "time": time.time(), "differences": list(checkpoint.differences)}
+    now: dict[str, Any] = {"step": checkpoint.step, "time": time.time(), "earlier_s": run.earlier_s}
+    now["differences"] = list(checkpoint.differences)
     if "note" in checkpoint.progress:
         now["note"] = checkpoint.progress["note"]
     return {"resumed": [*earlier, now], "of_the_last_process": list(OF_LAST_PROCESS)}

@@ -23,7 +23,7 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.keeping import resume_words
 from pipeline.runs.listing import age_text
 from pipeline.runs.lookup import find_run, reap_one, status_now
-from pipeline.runs.records import EPOCH, Record, Status, read_config, read_metrics, read_status
+from pipeline.runs.records import EPOCH, Record, Status, duration, read_config, read_metrics, read_status
 from pipeline.runs.result import Metric, Table, read_result
 from pipeline.spec import Config, spec
 
@@ -113,14 +113,11 @@ def _going_on(folder: Path) -> Rows:
 
 
 def _duration(folder: Path, status: Status, now: float) -> tuple[str, str]:
-    """The wall time that the receipt has: from the start of the process, of all processes of a run that went on.
-
-    Of a run without one, from the folder's first moment to its last.
-    """
-    wall = read_json(folder / "receipt.json").get("wall_time_s")
-    if status.ended and isinstance(wall, int | float):
-        return "took", f"{seconds(wall)} of wall time, the start of the program included"
-    return "took" if status.ended else "so far", seconds((status.ended or now) - status.started)
+    """How long it took; the wall time that a receipt has is from the start of the process."""
+    took = seconds(duration(folder, status, now) or 0.0)
+    if status.ended and "wall_time_s" in read_json(folder / "receipt.json"):
+        return "took", f"{took} of wall time, the start of the program included"
+    return "took" if status.ended else "so far", took
 
 
 def _show_config(console: Console, config: Config, defaults: Config) -> None:
