@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pipeline.machine import others as module
@@ -45,9 +46,19 @@ def test_what_this_process_started_is_none_of_the_others() -> None:
 def test_one_who_has_ended_does_not_make_the_others_larger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "busy_s", lambda _: 100.0)  # nobody has worked since
     others = Others()
-    others.own[-1, 0.0] = 1e6  # a process that is gone, with all that it had done before
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        gone = psutil.Process(process.pid)
+        process.kill()
+    others.own[gone] = 1e6  # with all that it had done before
     time.sleep(module.SHORTEST_S + 0.1)
     assert others.share() == 0
+
+
+def test_a_clock_that_is_set_makes_no_process_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it had done before then was taken for its work since, and that of others fell to 0."""
+    before, boot = own_s(), psutil.boot_time()
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: boot + 1)
+    assert before.keys() & own_s().keys()
 
 
 @pytest.mark.parametrize("stat", [None, "cpu 1 2\n", "cpu0 x\n"], ids=["no file", "no core", "other cores"])

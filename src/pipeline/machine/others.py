@@ -7,6 +7,10 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
 
 SHORTEST_S = 0.5  # the kernel counts in hundredths of a second
 STAT = Path("/proc/stat")
@@ -40,8 +44,12 @@ def said_of(share: float | None) -> str | None:
     return None if share is None or share < TOLD_FROM else f"others had {share:.0%} of the cores"
 
 
-def own_s() -> dict[tuple[int, float], float]:
-    """Seconds of processor time of this process and of all that it has started, by number and beginning of each."""
+def own_s() -> dict[psutil.Process, float]:
+    """Seconds of processor time of this process and of all that it has started.
+
+    psutil tells processes apart by their number and the ticks from boot to their beginning. Its create_time() moves
+    with the clock.
+    """
     import psutil
 
     found = {}
@@ -51,7 +59,7 @@ def own_s() -> dict[tuple[int, float], float]:
             with contextlib.suppress(psutil.Error):  # it has ended
                 times = process.cpu_times()
                 spent = times.user + times.system + times.children_user + times.children_system
-                found[process.pid, process.create_time()] = spent
+                found[process] = spent
     return found
 
 
