@@ -30,6 +30,7 @@ from command import (
     pipeline,
     refused,
     runs,
+    script,
     status,
 )
 
@@ -44,6 +45,7 @@ from pipeline.profilers.nsys import Nsys, command, options, under_nsys
 from pipeline.profilers.torch import Torch
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import read_result
+from pipeline.stages.training_table import overhead_row
 
 BACKENDS = TWO_THEN_WIDE
 # Dropout, so that a profiler that draws a random number is found out; 40 steps an epoch, the last of them smaller.
@@ -309,6 +311,57 @@ def test_a_window_that_training_does_not_reach_is_said(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", ["jax", "tensorflow"])
+def test_a_window_in_which_a_step_compiles_is_cold(backend: str, tmp_path: Path) -> None:
+    """An epoch's last batch is smaller, and has a program of its own, or is the first that is cut out of a block."""
+    words = (*SMALL, "model=linear", f"backend={backend}", "profiler=memory", "profiler.skip=37", "profiler.steps=3")
+    result = profile(done(tmp_path, *words))
+    assert (result["cold"], result["overhead"]) == (True, None)
+    assert overhead_row(result)[0][1].endswith(
+        "overhead not measured: one that compiled, or began a resumed run, is among them"
+    )
+    assert 0 < result["step_after_s"] < result["step_s"]
+
+
+# The real command, which gets SIGTERM where training pauses for a validation, or after a block, of a step.
+STOPPED = """
+import os, signal, sys
+from pipeline.__main__ import main
+from pipeline.backends.shared.progress import Watch
+
+at, step = sys.argv.pop(), int(sys.argv.pop())
+usual = getattr(Watch, at)
+def stopped(self, *given, **named):
+    usual(self, *given, **named)
+    if self.step >= step:
+        setattr(Watch, at, usual)  # a second signal would end it at once
+        os.kill(os.getpid(), signal.SIGTERM)
+setattr(Watch, at, stopped)
+sys.exit(main())
+"""
+
+
+def stopped_and_resumed(folder: Path, step: int, at: str, *words: str) -> Path:
+    """A run that was stopped at a step, and has gone on."""
+    file = folder / "stopped.py"
+    file.write_text(STOPPED)
+    ended = script(folder, "torch", file, *SMALL, "model=linear", "profiler=memory", *words, str(step), at)
+    assert ended.returncode == 143, ended.stderr
+    again = pipeline(folder, "resume=latest")
+    assert again.returncode == 0, again.stderr
+    (run,) = runs(folder)
+    return run
+
+
+@pytest.mark.wide
+def test_a_window_that_a_resumed_run_begins_with_is_cold(tmp_path: Path) -> None:
+    run = stopped_and_resumed(tmp_path, 40, "pause", "profiler.skip=40")
+    assert read_json(run / "receipt.json")["resumed"][0]["step"] == 40
+    result = profile(run)
+    assert (result["steps"], result["cold"], result["overhead"]) == ([41, 45], True, None)
+
+
 def test_a_window_lies_within_an_epoch() -> None:
     plan = Plan(examples=95, batch_size=10, steps=20, seed=0)
     assert window(Memory(skip=0, steps=10), plan) == range(10)
@@ -334,7 +387,9 @@ def on_second_gpu() -> Subject:
     """What a backend hands over before training on gpu:1: the net still lies on the CPU."""
     import torch
 
-    return Subject(torch.nn.Linear(2, 2), dict, lambda: None, Shapes((2, 1, 1), (2,)), "float32", Place("gpu", 1))
+    return Subject(
+        torch.nn.Linear(2, 2), dict, lambda: None, Shapes((2, 1, 1), (2,)), "float32", Place("gpu", 1), float
+    )
 
 
 def test_a_profiler_looks_at_the_device_of_the_run_and_not_at_where_the_net_lies_before() -> None:

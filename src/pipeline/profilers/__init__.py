@@ -30,7 +30,8 @@ class Subject:
 
     `weights` gives them as they are now and `settle` waits until the device has done all that was asked of it. `shapes`
     are those of one example, and `dtype` is the one in which real numbers enter the model. `place` is where the steps
-    run: before the first one the model's parameters may lie elsewhere.
+    run: before the first one the model's parameters may lie elsewhere. `compile_s` gives the seconds of compiling
+    so far.
     """
 
     model: Any
@@ -39,6 +40,7 @@ class Subject:
     shapes: Shapes
     dtype: str
     place: Place
+    compile_s: Callable[[], float]
 
     @property
     def example(self) -> tuple[tuple[int, ...], str]:

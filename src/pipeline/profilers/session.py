@@ -34,21 +34,22 @@ class Session:
         self.each = plan.batches
         self.counts = "batches" if plan.accumulate > 1 else "steps"  # of which an optimizer step takes several
         self.tool: Tool | None = experiment.profiler.tool(experiment, run)
-        self.step = 0
+        self.step = self.first_step = 0  # the latter of this process
         self.open = self.done = False
         self.seconds = 0.0  # in the window
+        self.cold = False  # this process's first step, which fills caches, is in the window, or one that compiled
         self.after: list[tuple[float, int]] = []  # blocks after it: seconds a step, steps
 
     def attach(self, subject: Subject) -> None:
         """What is trained, before the first step."""
-        self.settle = subject.settle
+        self.settle, self.compile_s = subject.settle, subject.compile_s
         if self.tool is not None:
             self.tool.attach(subject)
             self.run.profile = {"profiler": self.name, "steps": None}
 
     def skip_to(self, step: int) -> None:
         """Steps that were taken before the training was killed; a window that had begun by then is not measured."""
-        self.step = step
+        self.step = self.first_step = step
         if self.window is not None and step > self.window.start:
             self.done, self.window = False, range(0)
             self.run.profile = read_json(self.run.folder / "artifacts" / FOLDER / "window.json") or None
@@ -154,6 +155,7 @@ class Session:
         began = time.perf_counter()
         self.tool.start()
         self.open = True
+        self.compiled_before = self.compile_s()
         self.opened = time.perf_counter()
         self.leave_out(self.opened - began)
 
@@ -165,16 +167,12 @@ class Session:
         self.settle()
         closed = time.perf_counter()
         self.seconds = closed - self.opened
+        self.cold = self.window.start == self.first_step or self.compile_s() > self.compiled_before
         self.open, self.done = False, True
         self.tool.stop()
         self.tool.write(self._write_window())
         self.begin_epoch()
         self.leave_out(self.clock - closed)
-
-    @property
-    def is_cold(self) -> bool:
-        """Whether the first step, which compiles and fills caches, is in the window."""
-        return self.window is not None and self.window.start == 0
 
     def _write_window(self) -> dict[str, Any]:
         """What is known of the window, into the receipt and into the head of the profile."""
@@ -189,8 +187,8 @@ class Session:
             "step_s": per_step,
             "steps_after": sum(steps for _, steps in self.after),
             "step_after_s": after,
-            "overhead": None if after is None or self.is_cold else per_step / after - 1,
-            "cold": self.is_cold,
+            "overhead": None if after is None or self.cold else per_step / after - 1,
+            "cold": self.cold,
         }
         text = json.dumps(self.run.profile, indent=2)
         self.run.artifact(f"{FOLDER}/window.json").write_text(text + "\n", encoding="utf-8")

@@ -110,7 +110,8 @@ def overhead_row(profile: dict[str, Any] | None) -> list[tuple[str, str]]:
     took = table.digits(profile["step_s"] * 1000)
     text = f"{profile['profiler']}: {counts} {first} to {last} took {took} ms each (mean)"
     if profile.get("cold"):
-        return [("profiler", f"{text}; overhead not measured: the first step, which starts cold, is among them")]
+        cold = "the first step, which starts cold" if first == 1 else "one that compiled, or began a resumed run"
+        return [("profiler", f"{text}; overhead not measured: {cold}, is among them")]
     if profile["overhead"] is None:
         return [("profiler", f"{text}; overhead not measured: no {counts} after them")]
     alone = f"{table.digits(profile['step_after_s'] * 1000)} ms (median)"

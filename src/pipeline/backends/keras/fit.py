@@ -155,7 +155,7 @@ def _subject(model: Any, engine: Engine, shapes: Shapes, place: Place) -> Subjec
         engine.sync()
         return weights.from_keras(model)
 
-    return Subject(model, current, engine.settle, shapes, keras.config.floatx(), place)
+    return Subject(model, current, engine.settle, shapes, keras.config.floatx(), place, lambda: engine.compile_s)
 
 
 def widened_loss(experiment: Experiment) -> Any:

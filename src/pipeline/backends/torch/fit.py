@@ -71,7 +71,7 @@ def train(experiment: Experiment, data: Data, resolved: Resolved, run: Run, othe
         fed = module.training_blocks()
         processes = not_observed(group)
         try:
-            watch.profile.attach(_subject(net, shapes, resolved.place))
+            watch.profile.attach(_subject(module, shapes, resolved.place))
             if watch.finished:
                 module.restore_finished()
             else:
@@ -140,14 +140,17 @@ def loss_of(experiment: Experiment, resolved: Resolved) -> Iterator[Callable[...
         yield lambda *arrays: np.asarray(function(*(torch.from_numpy(one).to(place) for one in arrays)).detach().cpu())
 
 
-def _subject(net: torch.nn.Module, shapes: Shapes, place: Place) -> Subject:
+def _subject(module: Training, shapes: Shapes, place: Place) -> Subject:
     """What a profiler may look at. Lightning moves the net to the device later, when training begins."""
 
     def settle() -> None:
         if place.kind == "gpu":
             torch.cuda.synchronize(place.torch)
 
-    return Subject(net, lambda: weights.from_torch(net), settle, shapes, "float32", place)
+    def compile_s() -> float:
+        return 0.0 if module.compiled is None else module.compiled.seconds
+
+    return Subject(module.net, lambda: weights.from_torch(module.net), settle, shapes, "float32", place, compile_s)
 
 
 def _trainer(periods: int, resolved: Resolved, group: Group) -> pl.Trainer:
