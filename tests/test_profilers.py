@@ -362,6 +362,22 @@ def test_a_window_that_a_resumed_run_begins_with_is_cold(tmp_path: Path) -> None
     assert (result["steps"], result["cold"], result["overhead"]) == ([41, 45], True, None)
 
 
+@pytest.mark.wide
+def test_a_window_that_a_stop_cuts_is_said_and_one_before_it_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "cut").mkdir()
+    words = ("profiler.skip=4", "profiler.steps=30", "loader.steps_per_execution=5")
+    cut = stopped_and_resumed(tmp_path / "cut", 20, "block", *words)
+    result = read_result(cut)
+    assert result is not None
+    said = "nothing was profiled; the run was stopped within steps 5 to 34, which were asked for"
+    assert result.notes == (f"profiler=memory: {said}",)
+    assert profile(cut)["steps"] is None
+    whole = stopped_and_resumed(tmp_path, 40, "pause", "profiler.skip=20")
+    result = read_result(whole)
+    assert result is not None and not any("nothing was profiled" in note for note in result.notes)
+    assert profile(whole)["steps"] == [21, 25]
+
+
 def test_a_window_lies_within_an_epoch() -> None:
     plan = Plan(examples=95, batch_size=10, steps=20, seed=0)
     assert window(Memory(skip=0, steps=10), plan) == range(10)

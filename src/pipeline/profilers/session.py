@@ -45,14 +45,17 @@ class Session:
         self.settle, self.compile_s = subject.settle, subject.compile_s
         if self.tool is not None:
             self.tool.attach(subject)
-            self.run.profile = {"profiler": self.name, "steps": None}
+            self.run.profile = self.run.profile or {"profiler": self.name, "steps": None}
 
     def skip_to(self, step: int) -> None:
         """Steps that were taken before the training was killed; a window that had begun by then is not measured."""
         self.step = self.first_step = step
         if self.window is not None and step > self.window.start:
-            self.done, self.window = False, range(0)
+            window, self.done, self.window = self.window, False, range(0)
             self.run.profile = read_json(self.run.folder / "artifacts" / FOLDER / "window.json") or None
+            if self.run.profile is None:
+                asked = f"{self.counts} {window.start + 1:,} to {window.stop:,}, which were asked for"
+                self.run.note(f"profiler={self.name}: nothing was profiled; the run was stopped within {asked}")
 
     def steps(self, batches: Iterable[Any], make: Callable[[Any], Any] = lambda batch: batch) -> Iterator[Any]:
         """What `make` makes of each batch, a step each; the window opens before its first batch is made."""
