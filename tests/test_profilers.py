@@ -346,7 +346,7 @@ def stopped_and_resumed(folder: Path, step: int, at: str, *words: str) -> Path:
     """A run that was stopped at a step, and has gone on."""
     file = folder / "stopped.py"
     file.write_text(STOPPED)
-    ended = script(folder, "torch", file, *SMALL, "model=linear", "profiler=memory", *words, str(step), at)
+    ended = script(folder, "torch", file, *SMALL, "model=linear", *words, str(step), at)
     assert ended.returncode == 143, ended.stderr
     again = pipeline(folder, "resume=latest")
     assert again.returncode == 0, again.stderr
@@ -356,7 +356,7 @@ def stopped_and_resumed(folder: Path, step: int, at: str, *words: str) -> Path:
 
 @pytest.mark.wide
 def test_a_window_that_a_resumed_run_begins_with_is_cold(tmp_path: Path) -> None:
-    run = stopped_and_resumed(tmp_path, 40, "pause", "profiler.skip=40")
+    run = stopped_and_resumed(tmp_path, 40, "pause", "profiler=memory", "profiler.skip=40")
     assert read_json(run / "receipt.json")["resumed"][0]["step"] == 40
     result = profile(run)
     assert (result["steps"], result["cold"], result["overhead"]) == ([41, 45], True, None)
@@ -365,17 +365,32 @@ def test_a_window_that_a_resumed_run_begins_with_is_cold(tmp_path: Path) -> None
 @pytest.mark.wide
 def test_a_window_that_a_stop_cuts_is_said_and_one_before_it_is_kept(tmp_path: Path) -> None:
     (tmp_path / "cut").mkdir()
-    words = ("profiler.skip=4", "profiler.steps=30", "loader.steps_per_execution=5")
+    words = ("profiler=memory", "profiler.skip=4", "profiler.steps=30", "loader.steps_per_execution=5")
     cut = stopped_and_resumed(tmp_path / "cut", 20, "block", *words)
     result = read_result(cut)
     assert result is not None
     said = "nothing was profiled; the run was stopped within steps 5 to 34, which were asked for"
     assert result.notes == (f"profiler=memory: {said}",)
     assert profile(cut)["steps"] is None
-    whole = stopped_and_resumed(tmp_path, 40, "pause", "profiler.skip=20")
+    whole = stopped_and_resumed(tmp_path, 40, "pause", "profiler=memory")
     result = read_result(whole)
     assert result is not None and not any("nothing was profiled" in note for note in result.notes)
     assert profile(whole)["steps"] == [21, 25]
+
+
+@pytest.mark.wide
+def test_tensorboard_has_every_histogram_and_scalar_of_a_resumed_run_once(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    words = ("training.steps=120", "training.validate_every=30", "loader.steps_per_execution=5", "profiler.steps=0")
+    run = stopped_and_resumed(tmp_path, 75, "block", "profiler=tensorboard", *words)
+    read = EventAccumulator(str(run / "artifacts/tensorboard"), {"scalars": 0, "histograms": 0}).Reload()
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    wanted = [record["step"] for record in records if "train/loss" in record["metrics"]]
+    assert [event.step for event in read.Scalars("train/loss")] == wanted
+    assert read.Tags()["histograms"]
+    for name in read.Tags()["histograms"]:
+        assert [event.step for event in read.Histograms(name)] == [0, 1, 2, 3, 4]
 
 
 def test_a_window_lies_within_an_epoch() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +18,7 @@ BUCKETS = 30
 if "tensorflow" not in sys.modules:
     sys.modules.setdefault(NO_TENSORFLOW, ModuleType(NO_TENSORFLOW))
 
+from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader  # noqa: E402
 from tensorboard.compat.proto.event_pb2 import Event  # noqa: E402
 from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary  # noqa: E402
 from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: E402
@@ -49,6 +50,13 @@ class EventFiles:
         self.flush()
 
     @stop_held_back()
+    def copy(self, events: Iterable[Event]) -> None:
+        """Events of other files, as they are."""
+        for event in events:
+            self.writer.add_event(event)
+        self.flush()
+
+    @stop_held_back()
     def graph(self, definition: Any) -> None:
         """A model's graph (a GraphDef of TensorFlow's or of TensorBoard's own)."""
         self._add(Event(graph_def=definition.SerializeToString()), 0)
@@ -68,6 +76,17 @@ class EventFiles:
     def _add(self, event: Event, step: int) -> None:
         event.wall_time, event.step = time.time(), step
         self.writer.add_event(event)
+
+
+def histograms_in(files: Iterable[Path], until: int) -> list[Event]:
+    """The events with histograms of steps up to `until`, each step's once. What a crash cut off is left out."""
+    found: dict[int, Event] = {}
+    for file in files:
+        for record in RawEventFileLoader(str(file)).Load():
+            event = Event.FromString(record)
+            if event.step <= until and any(value.HasField("histo") for value in event.summary.value):
+                found[event.step] = event
+    return list(found.values())
 
 
 def histogram(array: np.ndarray) -> HistogramProto:

@@ -50,17 +50,20 @@ class Board(Tool):
     """Writes below artifacts/tensorboard/. Every record of the journal is a scalar as well."""
 
     def __init__(self, settings: TensorBoard, backend: str, run: Run) -> None:
-        from pipeline.profilers.event_files import EventFiles
+        from pipeline.profilers.event_files import EventFiles, histograms_in
 
         self.settings, self.backend = settings, backend
         self.folder = run.artifact(f"{FOLDER}/events").parent
         self.goes_on = run.checkpoint is not None
-        for old in self.folder.glob("events.out.*"):  # of a run that goes on: written anew from its journal
-            old.unlink()
+        before = sorted(self.folder.glob("events.out.*"))
         self.events = EventFiles(self.folder)
-        if run.checkpoint is not None:
-            for record in records_until(run.folder, run.checkpoint.progress["journal_bytes"]):
+        if run.checkpoint is not None:  # what came after it is left out
+            kept = run.checkpoint.progress
+            for record in records_until(run.folder, kept["journal_bytes"]):
                 self.events.scalars(record.metrics, record.step)
+            self.events.copy(histograms_in(before, until=len(kept["epochs"])))
+        for file in before:
+            file.unlink()
         self.tracer = TRACERS[backend](self.folder)
         run.recorders.append(self.events.scalars)
 
