@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pipeline.datasets import text_overlap
 from pipeline.datasets.duplicates import hashes, in_one_dtype, overlap
+from pipeline.datasets.text import Text
 from pipeline.datasets.text_overlap import WINDOW, common, fingerprints
 from pipeline.runs.result import read_result
 from pipeline.stages.contamination import UNKNOWN, _contamination, learned_by, lineage
@@ -51,10 +52,26 @@ def test_pieces_lose_no_window(monkeypatch: pytest.MonkeyPatch, piece: int) -> N
 
 def test_the_share_that_two_texts_have_in_common() -> None:
     text, other = letters(200_000), letters(200_000, 1)
-    assert common(text, text) == 1
-    assert common(text, other) == 0
-    assert common(text, memoryview(text[50_000:] + other[:50_000])) == pytest.approx(0.75, abs=0.05)
-    assert common(text, text[: WINDOW - 1]) == common(b"", text) == common(text, b"") == 0
+    most = memoryview(text[50_000:] + other[:50_000])
+    assert common(text, [text, other, most]) == pytest.approx([1, 0, 0.75], abs=0.05)
+    assert common(text, [text[: WINDOW - 1], b"", text]) == [0, 0, 1]
+    assert common(b"", [text]) == [0]
+
+
+def test_what_a_text_holds_out_of_itself_is_looked_for_in_what_it_trains_on(tmp_path: Path) -> None:
+    """A text that is there twice: the one copy is trained on, and the other one held out."""
+    text = letters(20_000)
+    (tmp_path / "twice.txt").write_bytes(text + text)
+    notes = Text(path=str(tmp_path / "twice.txt"), context=8, test=0.3).load(tmp_path, 0).notes
+    assert notes == tuple(
+        f"about 100% of the {name} text is also in the training text (leakage): {optimistic}"
+        for name, optimistic in (
+            ("test", "the test result is optimistic"),
+            ("validation", "validation is optimistic, and so is what is chosen by it"),
+        )
+    )
+    (tmp_path / "once.txt").write_bytes(text)
+    assert Text(path=str(tmp_path / "once.txt"), context=8, test=0.3).load(tmp_path, 0).notes == ()
 
 
 def test_a_lineage_ends_also_in_a_circle(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from pipeline.contracts import Dataset
 from pipeline.datasets import Data, Split
 from pipeline.datasets.documents import Document, File, content, joined, joined_size, sha256
 from pipeline.datasets.split import HASHED, Share
+from pipeline.datasets.text_overlap import LEAST, OPTIMISTIC, common
 from pipeline.errors import UserError, bad_choice
 from pipeline.runs.json_files import read_json
 from pipeline.spec import choice, spec
@@ -177,6 +178,12 @@ class Corpus(Dataset):
                 f"dataset.vocabulary={self.vocabulary}: {learned:,} tokens were learned; "
                 "after them no two tokens stand side by side in a word twice"
             )
+        shares = common(text.train, [getattr(text, name) for name in OPTIMISTIC])
+        found += [
+            f"about {share:.0%} of the {name} text is also in the training text (leakage): {optimistic}"
+            for (name, optimistic), share in zip(OPTIMISTIC.items(), shares, strict=True)
+            if share >= LEAST
+        ]
         return tuple(found)
 
     def _odd_shares(self, documents: int, text: Divided, names: Sequence[str]) -> list[str]:

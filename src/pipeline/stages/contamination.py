@@ -16,7 +16,7 @@ from pipeline.datasets.corpus import Corpus
 from pipeline.datasets.documents import sha256
 from pipeline.datasets.duplicates import hashes, in_one_dtype, overlap
 from pipeline.datasets.loading import loaded
-from pipeline.datasets.text_overlap import common
+from pipeline.datasets.text_overlap import LEAST, OPTIMISTIC, common
 from pipeline.errors import Readable, UserError
 from pipeline.experiment import load
 from pipeline.machine.cache_folder import cache_root
@@ -28,11 +28,6 @@ from pipeline.tokens import KINDS
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
-LEAST = 0.02  # of a text: licences and headings occur in many
-HELD_OUT = {
-    "test": "the test result is optimistic",
-    "validation": "validation is optimistic, and so is what is chosen by it",
-}
 UNKNOWN = "contamination of what is held out here cannot be ruled out"
 
 
@@ -119,20 +114,20 @@ def _of_data(dataset: Dataset, seed: int, known_by: Any, experiment: Experiment,
     now = experiment.data_source
     if isinstance(dataset, Corpus) and isinstance(now, Corpus):
         trained, texts = _text(dataset, seed, known_by).train, _text(now, experiment.seed, data.sha256)
-        for name, optimistic in HELD_OUT.items():
-            share = common(trained, getattr(texts, name))
+        shares = common(trained, [getattr(texts, name) for name in OPTIMISTIC])
+        for (name, optimistic), share in zip(OPTIMISTIC.items(), shares, strict=True):
             if share >= LEAST:
                 yield f"about {share:.0%} of this {name} text (contamination): {optimistic}"
         return
     before = loaded(dataset, seed)
     _check(before.sha256, known_by)
-    splits = {name: getattr(data, name) for name in HELD_OUT}
+    splits = {name: getattr(data, name) for name in OPTIMISTIC}
     trained, *held_out = in_one_dtype([before.train.x, *(split.x for split in splits.values())])
     there = hashes(trained, PADDING if before.holds_tokens else None)
     for (name, split), x in zip(splits.items(), held_out, strict=True):
         count = overlap(hashes(x, PADDING if data.holds_tokens else None), there)
         if count:
-            yield f"{count:,} of the {len(split):,} {name} examples (contamination): {HELD_OUT[name]}"
+            yield f"{count:,} of the {len(split):,} {name} examples (contamination): {OPTIMISTIC[name]}"
 
 
 def _text(dataset: Corpus, seed: int, known_by: Any) -> Any:
