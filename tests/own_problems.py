@@ -293,6 +293,14 @@ class NotFinite(Decay):
 
 
 @spec
+class Vanishing(Decay):
+    """The reference is 0."""
+
+    def reference(self, points: np.ndarray) -> np.ndarray:
+        return 0 * points
+
+
+@spec
 class WrongReference(Decay):
     def reference(self, points: np.ndarray) -> np.ndarray:
         return np.exp(-2 * points[:, 0])

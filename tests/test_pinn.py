@@ -480,6 +480,8 @@ WRONG = {
     "ReferenceIsOff": "reference() does not meet the condition 'y(0)': it is 2 at [0.], which is to be 1",
     "NoInside": "interior=0 and boundary=0 points; give 1 and 0 or more",
     "NotFinite": "reference() is not finite inside the domain",
+    "Vanishing": "reference() is 0 at each point, so that a relative error is not defined; add a function of the "
+    "coordinates to the solution",
     "WrongReference": "reference() has the shape (17,); it has to be (17, 1)",
 }
 

@@ -11,6 +11,7 @@ from pipeline.contracts import offers
 from pipeline.contracts.physics import Problem
 from pipeline.errors import UserError
 from pipeline.pinn import jets, solution
+from pipeline.pinn.errors import WAY_POINTS
 from pipeline.pinn.guard import asked
 from pipeline.pinn.portable import Portable, PortableMath
 from pipeline.pinn.problem import Condition, Functions, has_start, no_point, on_boundary
@@ -57,6 +58,9 @@ def check_fits(problem: Problem, *, hard: bool = False) -> None:
     reference = _called(problem, "reference()", lambda: problem.reference(everywhere))
     _expect(problem, "reference()", reference, (len(everywhere), problem.outputs))
     size = np.abs(reference).max()
+    if not size and not problem.reference(problem.domain.grid(WAY_POINTS)).any():  # nor between the few points
+        why = "so that a relative error is not defined; add a function of the coordinates to the solution"
+        raise _wrong(problem, f"reference() is 0 at each point, {why}")
     _check_met(problem, "reference()", edge, reference[FEW:], within=1e-2 * size)
     if offers(problem, Problem.hard):
         line = solution.Fitted(((np.ones((inside.shape[1], problem.outputs)), np.ones(problem.outputs)),), hard=True)
