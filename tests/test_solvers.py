@@ -19,6 +19,7 @@ from pipeline.machine.device import gpus
 from pipeline.pinn import solution
 from pipeline.pinn.corner import Corner
 from pipeline.pinn.domain import Interval, Polygon
+from pipeline.pinn.problems.burgers import Burgers
 from pipeline.pinn.problems.diffusion_inverse import DiffusionInverse
 from pipeline.pinn.problems.function import Function
 from pipeline.pinn.problems.ode import Ode
@@ -223,6 +224,8 @@ CORNERED: Any = Fit()
 REFUSED: dict[str, tuple[Own, Any, str, str]] = {
     "hard without": (Adam(conditions="hard"), PoissonLShape(), "fp64", "no hard conditions"),
     "the weight of nothing": (Adam(conditions="hard", condition_weight=2.0), Ode(), "fp64", "condition_weight=2.0"),
+    "points of nothing": (Adam(conditions="hard"), Ode(boundary=7), "fp64", "dataset.boundary=7 with solver.cond"),
+    "the start of nothing": (Adam(conditions="hard"), Burgers(initial=9), "fp64", "dataset.initial=9"),
     "enrichment without": (Adam(enrichment=True), Ode(), "fp64", "solver.enrichment=true"),
     "graded without a corner": (Adam(graded=True), Ode(), "fp64", "solver.graded=true: Ode names no corner"),
     "graded without equation": (Adam(graded=True), CORNERED, "fp64", "solver.graded=true: Fit has no equation"),
@@ -244,6 +247,12 @@ def test_measurements_are_weighed_beside_hard_conditions() -> None:
     """They stay terms of the loss, so their weight means something; a system without any has none."""
     measured: Any = DiffusionInverse()
     Adam(conditions="hard", condition_weight=10.0).check(measured, "fp64")
+
+
+@pytest.mark.parametrize("boundary", [0, 2])
+def test_hard_conditions_may_have_no_points_or_those_of_the_default(boundary: int) -> None:
+    problem: Any = Ode(boundary=boundary)
+    Adam(conditions="hard").check(problem, "fp64")
 
 
 def test_graded_points_lie_as_many_between_r_and_2r_whatever_r_is() -> None:
