@@ -179,7 +179,7 @@ def test_allen_cahn_with_fewer_points_and_steps(monkeypatch: pytest.MonkeyPatch)
     ("name", "key", "value"),
     [(name, "interior", 0) for name in NAMES]
     + [("burgers", "boundary", -1), ("poisson_lshape", "boundary", -1), ("diffusion_inverse", "measurements", 0)]
-    + [("burgers", "initial", -1), ("allen_cahn", "initial", 0.5)]
+    + [("diffusion_inverse", "measurements", 3), ("burgers", "initial", -1), ("allen_cahn", "initial", 0.5)]
     + [("ode", "interior", 3.5), ("poisson_lshape", "enrichment", True)],
 )
 def test_what_does_not_fit_is_refused(name: str, key: str, value: object) -> None:

@@ -17,6 +17,8 @@ from pipeline.pinn.domain import SpaceTime
 from pipeline.pinn.problem import Column, Condition, Field, Math
 from pipeline.spec import spec
 
+LEAST = 4  # measurements
+
 
 @spec
 class DiffusionInverse(Problem):
@@ -32,6 +34,13 @@ class DiffusionInverse(Problem):
     equations: ClassVar[tuple[str, ...]] = ("u_t - C u_xx + exp(-t) (1 - pi^2) sin(pi x)",)
     unknowns: ClassVar[Mapping[str, float]] = {"C": 2.0}
     recipe: ClassVar[Recipe] = Recipe((32, 32, 32), steps=50_000, test_points=10_000, anchors=True)
+
+    def __post_init__(self) -> None:
+        if self.measurements < LEAST:
+            raise ValueError(
+                f"measurements={self.measurements}: with fewer than {LEAST} all lie where sin(pi x) is 0, and say "
+                f"nothing of C; give {LEAST} or more"
+            )
 
     def residuals(self, x: Sequence[Column], u: Field, math: Math, unknowns: Mapping[str, Column]) -> list[Column]:
         source = math.exp(-x[1]) * math.sin(np.pi * x[0]) * (1 - np.pi**2)
