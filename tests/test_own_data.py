@@ -329,6 +329,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     split = DatasetDict({"train": whole.select(range(300)), "test": whole.select(range(300, 400))})
     split.save_to_disk(folder / "split")
     DatasetDict({"all": whole}).save_to_disk(folder / "unnamed")
+    DatasetDict({"train": whole, "validation": whole.select([])}).save_to_disk(folder / "empty")
+    DatasetDict({"train": whole, "test": whole.filter(lambda _: False)}).save_to_disk(folder / "filtered")
+    whole.select([]).save_to_disk(folder / "none")
+    whole.filter(lambda _: False).save_to_disk(folder / "filtered whole")
     files = [one["bytes"] for one in whole.cast_column("image", ImageColumn(decode=False))["image"]]
     Dataset.from_dict({"picture": files, "digit": y}).save_to_disk(folder / "bytes")
     Dataset.from_dict({"image": x.reshape(400, 64).tolist(), "label": y}).save_to_disk(folder / "numbers")
@@ -375,6 +379,9 @@ def test_a_hugging_face_dataset_on_disk(saved: Path, tmp_path: Path) -> None:
             "train.image: examples of the shapes (7, 9, 1) and (8, 8, 1); dataset.size=[height,width] resizes images "
             "to one",
         ),
+        ("empty", {}, "the split validation has no examples; leave it out"),
+        ("filtered", {}, "the split test has no examples; leave it out"),
+        *((folder, {}, "has no examples") for folder in ("none", "filtered whole")),
         ("nothing", {}, "not a folder that Dataset.save_to_disk wrote (FileNotFoundError: "),
     ],
 )

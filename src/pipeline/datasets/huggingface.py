@@ -31,6 +31,7 @@ from pipeline.datasets.pixels import GREY, images_in, pixels, said_of_several
 from pipeline.datasets.split import Share
 from pipeline.errors import UserError, cut
 from pipeline.machine.regular_file import as_named
+from pipeline.runs.json_files import read_json
 from pipeline.spec import spec
 from pipeline.tasks import Targets, Task
 
@@ -111,18 +112,27 @@ class HuggingFace(Dataset):
             from datasets import load_from_disk
         except ImportError as error:  # a folder of the user's with that name
             raise UserError(f"dataset=huggingface: {error}; `import datasets` finds another module here") from error
+        root = as_named(str(self.path))
+        written = [*root.glob("state.json"), *root.glob("*/state.json")]
+        empty = next((file.parent for file in written if read_json(file).get("_data_files") == []), None)
+        if empty is not None:  # load_from_disk fails without a word of it
+            raise _no_examples(shown, "" if empty == root else empty.name)
         try:
-            found: Any = load_from_disk(str(as_named(str(self.path))))
+            found: Any = load_from_disk(str(root))
         except Exception as error:  # pyarrow raises its own types for damaged files
             raise UserError(
                 f"{shown}: not a folder that Dataset.save_to_disk wrote ({type(error).__name__}: {cut(error, 200)})"
             ) from error
-        if not isinstance(found, Mapping):
-            return {"train": found.with_format(None)}
+        alone = not isinstance(found, Mapping)
+        if alone:
+            found = {"train": found}
         if "train" not in found:
             raise UserError(f"{shown}: has the splits {', '.join(map(str, found))}; one has to be called train")
         called = named_parts(list(map(str, found)))
         say_left_out([f"the split {name}" for name in found if name not in called.values()], shown)
+        filtered = next((name for name in called.values() if not len(found[name])), None)
+        if filtered is not None:
+            raise _no_examples(shown, "" if alone else filtered)
         return {part: found[name].with_format(None) for part, name in called.items()}
 
     def _examples(self, column: Any, dtype: np.dtype[Any] | None, shown: str, counts: list[int]) -> np.ndarray:
@@ -151,6 +161,12 @@ class HuggingFace(Dataset):
         if counts:
             raise UserError(f"{shown}: holds images and no arrays; leave out dataset.layout=channels_first")
         return channels_last(x, f"{shown} with dataset.layout=channels_first")
+
+
+def _no_examples(shown: str, split: str) -> UserError:
+    return UserError(
+        f"{shown}: the split {split} has no examples; leave it out" if split else f"{shown}: has no examples"
+    )
 
 
 def _dtype(feature: Any) -> np.dtype[Any] | None:
