@@ -199,6 +199,21 @@ def test_names_beside_integers_are_refused(tmp_path: Path) -> None:
     assert np.array_equal(data.test.y, y)
 
 
+def test_names_in_bytes_are_text(tmp_path: Path) -> None:
+    x, path = np.zeros((4, 2), np.float32), tmp_path / "bytes.npz"
+    names = ["köter", "cat"] * 2
+    y = np.array([name.encode() for name in names])
+    np.savez(path, x_train=x, y_train=y, x_test=x, y_test=np.array(names))
+    for chosen, classes in (((), ("cat", "köter")), (("köter", "cat"), ("köter", "cat"))):
+        data = Npz(file=str(path), validation=0.0, classes=chosen).load(tmp_path, 0)
+        assert tuple(data.task.card()["classes"]) == classes
+        assert [classes[number] for number in data.test.y] == names
+    np.savez(path, x=x, y=np.array(["köter".encode("latin-1"), b"cat"] * 2))
+    with pytest.raises(UserError) as caught:
+        Npz(file=str(path)).load(tmp_path, 0)
+    assert str(caught.value) == f"dataset.file={path}: a target is b'k\\xf6ter', which is not UTF-8"
+
+
 def test_one_value_is_no_array_of_examples(tmp_path: Path) -> None:
     path = tmp_path / "one.npz"
     for arrays, single in (({"x": 1.0, "y": np.arange(3)}, "x"), ({"x": np.zeros((3, 2)), "y": "a"}, "y")):

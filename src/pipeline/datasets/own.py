@@ -71,6 +71,7 @@ def data_of(parts: Parts, targets: Targets, classes: Sequence[str], shares: Shar
 
 def classification(parts: Parts, classes: Sequence[str], shares: Shares, seed: int, who: str) -> Data:
     """`data_of` classes."""
+    parts = {name: (x, _as_text(y, who)) for name, (x, y) in parts.items()}
     targets = {name: y for name, (_, y) in parts.items()}
     _check_shapes(targets, who)
     if not classes:
@@ -132,13 +133,21 @@ def of_files(data: Data) -> Data:
 def _check_shapes(targets: Mapping[str, np.ndarray], who: str) -> None:
     """Refuse labels that are rows or images of labels; numbers that are no labels are refused by their dtype."""
     for name, y in targets.items():
-        if y.dtype.kind in "iubUS" and y.shape not in ((len(y),), (len(y), 1)):
+        if y.dtype.kind in "iubU" and y.shape not in ((len(y),), (len(y), 1)):
             raise UserError(f"{who}: {name}.y has shape {y.shape}; labels are (N,), one for each example")
+
+
+def _as_text(y: np.ndarray, who: str) -> np.ndarray:
+    """Names in bytes as text; other targets as they are. Raises UserError for bytes that are not UTF-8."""
+    try:
+        return np.char.decode(y, "utf-8") if y.dtype.kind == "S" else y
+    except UnicodeDecodeError as error:
+        raise UserError(f"{who}: a target is {error.object!r}, which is not UTF-8") from error
 
 
 def _check_kinds(targets: Mapping[str, np.ndarray], who: str) -> None:
     """Refuse names beside integers: as names, integers would be numbered in another order."""
-    named = {name: y.dtype.kind in "US" for name, y in targets.items()}
+    named = {name: y.dtype.kind == "U" for name, y in targets.items()}
     odd = next((name for name, one in named.items() if one != named["train"]), None)
     if odd is not None:
         dtypes = [f"{name} {targets[name].dtype}" for name in ("train", odd)]
@@ -180,7 +189,7 @@ def images(x: np.ndarray) -> np.ndarray:
 def class_names(targets: Sequence[np.ndarray], who: str) -> list[str]:
     """The names of the classes that targets hold: their own, or 0 to the largest number."""
     together = np.concatenate([target.reshape(-1) for target in targets])
-    if together.dtype.kind in "US":
+    if together.dtype.kind == "U":
         return sorted({str(name) for name in together})
     if together.dtype.kind not in "iub" or not len(together) or together.min() < 0:
         integers = together.dtype.kind in "iu" and len(together)
@@ -202,7 +211,7 @@ def numbered(y: np.ndarray, classes: Sequence[str], who: str) -> np.ndarray:
     flat = y.reshape(-1)
     if flat.dtype.kind in "iub":
         return flat.astype(np.int64)
-    if flat.dtype.kind not in "US":
+    if flat.dtype.kind != "U":
         raise UserError(f"{who}: its targets have dtype {y.dtype}; classes are names or integers from 0 on")
     places = {name: number for number, name in enumerate(classes)}
     unknown = next((str(name) for name in flat if str(name) not in places), None)
