@@ -111,15 +111,16 @@ def test_bytes_of_0_and_1_are_not_divided_by_255(tmp_path: Path) -> None:
     assert Npz(file=str(tmp_path / "parts.npz")).load(tmp_path, 0).scale == 255  # one unit for all parts
 
 
-def test_integer_images_that_are_not_divided_are_noted(tmp_path: Path) -> None:
+def test_images_of_whole_numbers_that_are_not_divided_are_noted(tmp_path: Path) -> None:
     x, y = digits()
-    for dtype in ("int64", "uint16"):
+    for dtype in ("int64", "uint16", "float32"):
         np.savez(tmp_path / "one.npz", x=(15 * x).astype(dtype), y=y)
         data = Npz(file=str(tmp_path / "one.npz")).load(tmp_path, 0)
         said = f"images of {dtype} up to 240 enter as they are"
         more = "save them as uint8, which is divided by 255, or divide them"
         assert (data.scale, f"{said}: {more}" in data.notes) == (None, True)
-    for plain in ((x > 7).astype("int64"), (15 * x).astype("int64").reshape(len(x), -1), 15 * x.astype("float32")):
+    rows = (15 * x).astype("int64").reshape(len(x), -1)
+    for plain in ((x > 7).astype("int64"), rows, x.astype("float32"), 15 * x.astype("float32") + 0.5):
         np.savez(tmp_path / "one.npz", x=plain, y=y)
         notes = Npz(file=str(tmp_path / "one.npz")).load(tmp_path, 0).notes
         assert not any("enter as they are" in note for note in notes)

@@ -112,15 +112,17 @@ def _data(parts: Parts, task: Callable[[tuple[int, ...]], Task], shares: Shares,
 
 
 def _scale(parts: Sequence[np.ndarray]) -> tuple[float | None, tuple[str, ...]]:
-    """What x is divided by: bytes by 255, unless all of them are 0 or 1. A note where images are other integers."""
+    """What x is divided by: bytes by 255, unless all are 0 or 1. A note where images are other whole numbers."""
     x = parts[0]
     if x.dtype == np.uint8:
         return (BYTE_IMAGES if any(part.max(initial=0) > 1 for part in parts) else 1.0), ()
-    if x.dtype.kind not in "iu" or x.ndim != IMAGES:
+    if x.dtype.kind not in "iuf" or x.ndim != IMAGES:
         return None, ()
     high = max(part.max(initial=0) for part in parts)
-    said = f"images of {x.dtype} up to {high} enter as they are"
-    return None, (f"{said}: save them as uint8, which is divided by 255, or divide them",) if high > 1 else ()
+    are_bytes = x.dtype.kind in "iu" or (high > BYTE_IMAGES / 2 and not (x[:FEW] % 1).any())
+    said = f"images of {x.dtype} up to {high:.0f} enter as they are"
+    noted = high > 1 and are_bytes
+    return None, (f"{said}: save them as uint8, which is divided by 255, or divide them",) if noted else ()
 
 
 def of_files(data: Data) -> Data:
