@@ -284,6 +284,21 @@ def test_a_training_starts_from_a_run_and_frozen_layers_stay(mine: Path, start: 
 
 
 @pytest.mark.wide
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.usefixtures("start")  # has written the model
+def test_running_statistics_beside_averaged_weights_are_noted(mine: Path, tmp_path: Path, backend: str) -> None:
+    words = ("--config-dir", str(mine / "conf"), *QUICK, *NET, f"backend={backend}")
+    names = ("1.1", "5") if backend == "torch" else ("sequential.batch_normalization", "batch_normalization_1")
+    said = (
+        f"training.ema=0.5: the running statistics of {' and '.join(names)} are not averaged; the average is judged "
+        "and saved with those of the weights themselves: compute them anew on training examples before you use it"
+    )
+    for more, noted in (("training.ema=0.5",), (said,)), ((), ()):
+        result = read_result(done(tmp_path, *words, *more, **with_models(mine)))
+        assert result is not None and result.notes == noted
+
+
+@pytest.mark.wide
 def test_classes_that_the_started_model_did_not_have_are_noted(tmp_path: Path) -> None:
     """Unless the layers that are taken are named: then the last one may be a new one."""
     x, y = np.random.default_rng(0).random((40, 3), np.float32), np.arange(40) % 2

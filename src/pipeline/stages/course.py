@@ -17,7 +17,7 @@ from pipeline.backends.shared.progress import diverged
 from pipeline.datasets import Data
 from pipeline.datasets.loading import load_data
 from pipeline.datasets.split import held_out
-from pipeline.errors import RunError, UserError
+from pipeline.errors import RunError, UserError, cut
 from pipeline.experiment.effects import of_length
 from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
@@ -91,6 +91,8 @@ def train(
             f"optimizer={choice(experiment.optimizer)}: all trained weights get its {next(iter(updates))} update; the "
             "settings of its other update have no effect"
         )
+    if said := said_of_statistics(experiment, fit):
+        run.note(said)
     fit = merged(fit, run, receipt)
     run.last_epoch = of_kept(fit, run.last_epoch, data.task)
     validated = data.task.validated(experiment.loss, values(run.last_epoch), data.validation.y)
@@ -213,6 +215,18 @@ def of_updates(experiment: Experiment, fit: Fit, task: Task) -> dict[str, Any]:
             kind: [name for name in kinds if kinds[name] == kind] for kind in dict.fromkeys(kinds.values())
         }
     return found
+
+
+def said_of_statistics(experiment: Experiment, fit: Fit) -> str | None:
+    """Where the weights are averages, and the running statistics that they are used with are not."""
+    ema, gathered = experiment.training.ema, [name for name in fit.weights if kind_of(name) in STATISTICS]
+    layers = " and ".join(dict.fromkeys(name.rpartition(".")[0] for name in gathered if name not in fit.start.frozen))
+    if ema is None or not layers:
+        return None
+    return (
+        f"training.ema={ema}: the running statistics of {cut(layers)} are not averaged; the average is judged and "
+        "saved with those of the weights themselves: compute them anew on training examples before you use it"
+    )
 
 
 def of_kept(fit: Fit, last: tuple[Metric, ...], task: Task) -> tuple[Metric, ...]:
