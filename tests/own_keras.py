@@ -20,6 +20,31 @@ def model(width: int = 8) -> Any:
     return made
 
 
+def adaptive() -> Any:
+    """Its optimizer keeps numbers for each weight."""
+    made = model()
+    made.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return made
+
+
+class Late(keras.Model):
+    """Its weights are made by the first batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = keras.layers.Dense(8, activation="relu")
+        self.last = keras.layers.Dense(2)
+
+    def call(self, x: Any) -> Any:
+        return self.last(self.hidden(x))
+
+
+def late() -> Any:
+    made = Late()
+    made.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return made
+
+
 def narrow() -> Any:
     """One layer has another dtype; of the normalization, which multiplies no matrices, nothing is said."""
     layers = [

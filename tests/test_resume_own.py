@@ -14,6 +14,7 @@ from test_own_trainings import KERAS, KNOWN, journal
 from test_resume import killed, result_of
 
 from pipeline.backends.keras import remembered, state
+from pipeline.errors import UserError
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import metrics_of
 
@@ -142,6 +143,23 @@ def test_callbacks_of_keras_go_on_with_what_they_remember(tmp_path: Path) -> Non
     assert digests[0] == digests[1]
 
 
+@pytest.mark.wide
+@pytest.mark.parametrize("model", ["adaptive", "late"])
+def test_what_keras_makes_with_the_first_step_is_put_back(tmp_path: Path, model: str) -> None:
+    """On TensorFlow: an optimizer's moments, and the weights of a model that was not built."""
+    words = (
+        *("stage=keras", f"stage.model=own_keras.{model}", "stage.data=own_keras.arrays", "tracking=none"),
+        *("stage.callbacks=own_keras.best_kept", "backend=tensorflow", "stage.epochs=6", "+stage.fit.shuffle=false"),
+    )
+    run = died(tmp_path / "killed", words, "32", KERAS)
+    (tmp_path / "whole").mkdir()
+    assert pipeline(tmp_path / "whole", *words, **KERAS).returncode == 0
+    (whole,) = runs(tmp_path / "whole")
+    assert result_of(run) == result_of(whole)
+    digests = [read_json(one / "receipt.json")["weights_sha256"] for one in (run, whole)]
+    assert digests[0] == digests[1]
+
+
 class Remembers:
     def __init__(self) -> None:
         self.best, self.wait, self.history, self.params = float("-inf"), 0, {"loss": [1.0]}, {"epochs": 3}
@@ -155,14 +173,20 @@ def test_what_a_callback_remembers_is_read_back(tmp_path: Path) -> None:
     before.best, before.wait, before.history, before.least = 0.5, 2, {"loss": [1.0, 0.5]}, np.float32(1)
     before.params = {"epochs": 9}
     before.best_weights = [np.arange(3, dtype="float32"), np.ones(2, dtype="bfloat16")]
-    state.write([np.zeros(1), *remembered.taken([before])], tmp_path / "state")
-    remembered.put_back([after], state.read_after(tmp_path / "state", 1))
+    state.write([np.zeros(1)], tmp_path / "state", remembered.taken([before]))
+    remembered.put_back([after], state.read_beside(tmp_path / "state", 1))
     assert (after.best, after.wait, after.history, after.least) == (0.5, 2, {"loss": [1.0, 0.5]}, 1)
     assert (after.params, after.compare, type(after.least)) == ({"epochs": 3}, max, np.float32)
     assert after.best_weights is not None
     for one, other in zip(before.best_weights, after.best_weights, strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)
+
+
+def test_a_state_of_another_model_is_refused(tmp_path: Path) -> None:
+    state.write([np.zeros(1)], tmp_path / "state", remembered.taken([Remembers()]))
+    with pytest.raises(UserError, match="state: holds 1 arrays, and model and optimizer have 3; train anew"):
+        state.read_beside(tmp_path / "state", 3)
 
 
 @pytest.mark.wide

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pipeline.backends.keras import remembered, state
-from pipeline.backends.keras.fit import engine_module, keras, peak_memory, runtime_settings
+from pipeline.backends.keras.fit import BACKEND, engine_module, keras, peak_memory, runtime_settings
 from pipeline.backends.keras.net import description, fresh_names, layer_dtypes
 from pipeline.backends.keras.own_data import check_labels, check_splits
 from pipeline.backends.shared.own import Asked, OwnFit, Watch
@@ -78,12 +78,14 @@ def fit(asked: Asked, experiment: Experiment, resolved: Resolved, run: Run) -> O
         keras.utils.set_random_seed(experiment.seed)
         net, splits, listed = made(asked)
         watch = Watch(run)
-        watch.save = lambda path: state.write([*_values(net), *remembered.taken(listed)], path)
+        watch.save = lambda path: state.write(_values(net), path, remembered.taken(listed))
         goes_on = {} if run.checkpoint is None else {"initial_epoch": begins + watch.epochs}
         if watch.over:
             goes_on = {"initial_epoch": asked.epochs}
         follow = _Follow(watch, listed)
         with watch.training():
+            if run.checkpoint is not None and BACKEND == "tensorflow":
+                _build(net, asked)
             net.fit(
                 **_given(splits["train"]),
                 validation_data=splits.get("validation"),
@@ -124,6 +126,15 @@ def _given(split: Any) -> dict[str, Any]:
     return dict(zip(("x", "y", "sample_weight"), split, strict=False)) if isinstance(split, tuple) else {"x": split}
 
 
+def _build(net: Any, asked: Asked) -> None:
+    """Make by a step what Keras on TensorFlow leaves to the first one: the optimizer's variables, and the weights of a
+    model that is not built. What the step changes is put back when training begins; its data are made once more, since
+    a generator is there once."""
+    assert asked.data is not None
+    one_step = {"steps_per_epoch": 1, "initial_epoch": 0, "validation_split": 0.0, "verbose": 0}
+    net.fit(**_given(asked.data.made()["train"]), **{**asked.arguments, **one_step})
+
+
 def _variables(net: Any) -> list[Any]:
     """All that a checkpoint holds: weights, statistics, seeds, and what the optimizer keeps."""
     return [*net.variables, *net.optimizer.variables]
@@ -147,13 +158,13 @@ class _Follow(keras.callbacks.Callback):  # type: ignore[name-defined]
         self.weights: str | None = None  # the digest of those of the epoch that training stopped after
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        """`fit` has built model and optimizer, and the callbacks that come `before` have begun anew."""
+        """Model and optimizer are built (on TensorFlow by `_build`), and the callbacks `before` have begun anew."""
         checkpoint = self.watch.run.checkpoint
         if checkpoint is not None:
             variables = _variables(self.model)
+            remembered.put_back(self.before, state.read_beside(checkpoint.state, len(variables)))
             for variable, value in zip(variables, state.read(checkpoint.state, _values(self.model)), strict=True):
                 variable.assign(value)
-            remembered.put_back(self.before, state.read_after(checkpoint.state, len(variables)))
         self.watch.begins_with(weights.from_keras(self.model), weights.trained_keras(self.model))
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:

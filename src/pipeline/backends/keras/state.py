@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +10,15 @@ import numpy as np
 from pipeline.errors import UserError
 from pipeline.runs import weights
 
+BESIDE = "beside-"
 
-def write(arrays: list[np.ndarray], path: Path) -> None:
-    """In their order. bfloat16, which NumPy has no name for, as bytes."""
-    with path.open("wb") as file:
-        np.savez(file, **{f"{number:06}": array for number, array in enumerate(arrays)})  # type: ignore[arg-type]
+
+def write(arrays: list[np.ndarray], path: Path, beside: Sequence[np.ndarray] = ()) -> None:
+    """In their order, and those `beside` them under names of their own. bfloat16, which NumPy has no name for, as
+    bytes."""
+    named = {f"{number:06}": array for number, array in enumerate(arrays)}
+    named |= {f"{BESIDE}{number:06}": array for number, array in enumerate(beside)}
+    weights.write(path, named)
 
 
 def write_made(made: Callable[[], list[np.ndarray]], path: Path) -> None:
@@ -34,7 +38,12 @@ def read(path: Path, like: list[np.ndarray]) -> list[np.ndarray]:
     return [one.view(array.dtype) for one, array in zip(found, like, strict=True)]
 
 
-def read_after(path: Path, count: int) -> list[np.ndarray]:
-    """What `write` wrote after the first `count` arrays."""
+def read_beside(path: Path, count: int) -> list[np.ndarray]:
+    """What `write` wrote beside its `count` arrays. Raises UserError where it wrote more or fewer of these."""
     kept = weights.load(path)
-    return [kept[name] for name in sorted(kept)[count:]]
+    beside = [name for name in sorted(kept) if name.startswith(BESIDE)]
+    if len(kept) - len(beside) != count:
+        raise UserError(
+            f"{path}: holds {len(kept) - len(beside)} arrays, and model and optimizer have {count}; train anew"
+        )
+    return [kept[name] for name in beside]
