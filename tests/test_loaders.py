@@ -15,15 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from command import environment
+from command import DIGITS, TORCH_THEN_WIDE, environment, pipeline, write_files
 from hypothesis import given
 from hypothesis import strategies as st
+from own_loaders import Own
 
 from pipeline.backends.torch.blocks import StreamedBlocks
+from pipeline.backends.torch.group import Group
 from pipeline.datasets import Data, Split
-from pipeline.errors import UserError
+from pipeline.errors import RunError, UserError
 from pipeline.loaders import ahead, one_ahead, paced, tfdata
-from pipeline.loaders.batch_plan import Plan
+from pipeline.loaders.batch_plan import Plan, Planned
 from pipeline.loaders.dataloader import DataLoader
 from pipeline.loaders.tfdata import TfData
 from pipeline.profilers.none import Off
@@ -116,7 +118,7 @@ os.environ["KERAS_BACKEND"] = "{backend}"
 from types import SimpleNamespace as Names
 import numpy as np
 from pipeline.backends.keras.blocks import feeder
-from pipeline.loaders.batch_plan import Plan
+from pipeline.loaders.batch_plan import Plan, Planned
 from pipeline.loaders.threads import Threads
 from pipeline.datasets import Data, Split
 from pipeline.tasks.classification import Classification
@@ -195,6 +197,58 @@ def test_torch_gets_blocks_whose_batches_are_fetched_step_by_step(steps: int, le
         assert [len(block) for block in found] == lengths
         assert list(chain(*found)) == list(range(6))
         assert stream.ended == epoch
+
+
+def batches_of(*sizes: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """One epoch."""
+    return [(np.zeros((size, 1)), np.zeros(size)) for size in sizes]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ((4, 4, 2), None),
+        ((4, 4), "loader=own: epoch 3 ends after 2 of its 3 batches"),
+        ((4, 4, 2, 4), "loader=own: epoch 3 has more than its 3 batches"),
+        ((4, 2, 2, 2), "loader=own: epoch 3, batch 2 has 2 examples, not 4 (training.batch_size=4)"),
+        ((4, 4, 4), "loader=own: epoch 3, batch 3 has 4 examples, not 2 (training.batch_size=4)"),
+    ],
+)
+def test_a_loader_is_held_to_the_plan(sizes: tuple[int, ...], said: str | None) -> None:
+    plan = Plan(examples=10, batch_size=4, steps=12, seed=0)
+    for first in (0, 1):
+        planned = Planned(batches_of(*sizes[first:]), Own(), plan, (2, first))
+        if said is None:
+            assert len(list(planned)) == 3 - first
+            continue
+        with pytest.raises(RunError) as caught:
+            list(planned)
+        assert str(caught.value) == said
+
+
+def test_a_process_of_several_is_held_to_its_part_of_a_batch() -> None:
+    plan = Plan(examples=10, batch_size=4, steps=12, seed=0)
+    part = Group(0, 2).part
+    assert len(list(Planned(batches_of(2, 2, 1), Own(), plan, (0, 0), part))) == 3
+    with pytest.raises(RunError, match="epoch 1, batch 1 has 4 examples, not 2"):
+        list(Planned(batches_of(4, 4, 2), Own(), plan, (0, 0), part))
+
+
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Dropping", "epoch 1, batch 1 has 31 examples, not 32 (training.batch_size=32)"),
+        pytest.param("Short", "epoch 1 ends after 39 of its 40 batches", marks=pytest.mark.wide),
+    ],
+)
+def test_a_loader_of_ones_own_that_is_wrong_ends_the_run(tmp_path: Path, backend: str, name: str, said: str) -> None:
+    write_files(tmp_path, {"conf/loader/mine.yaml": f"_target_: own_loaders.{name}\n"})
+    known = {"PIPELINE_MODULES": "own_loaders", "PYTHONPATH": str(Path(__file__).parent)}
+    words = ("--config-dir", "conf", *DIGITS, f"backend={backend}", "loader=mine")
+    result = pipeline(tmp_path, *words, **known)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == f"error: loader={name.lower()}: {said}"
 
 
 @given(st.integers(0, 12), st.integers(1, 5), st.integers(1, 3))

@@ -7,17 +7,20 @@ lies between two validations: an epoch, or `validate_every` optimizer steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pipeline.errors import RunError
 from pipeline.experiment.checks import check_schedule, factor_of
 from pipeline.loaders import epoch_order
+from pipeline.spec import choice
 
 if TYPE_CHECKING:
+    from pipeline.contracts import Loader
     from pipeline.experiment import Experiment
 
 
@@ -160,6 +163,47 @@ class Block:
         """The learning rate (count,) of each batch's step, where a schedule sets it."""
         rate = self.plan.rate
         return None if rate is None else np.array([rate(int(step)) for step in self.steps])
+
+
+class Planned:
+    """The batches of a loader's stream, held to the plan; each pass is the next epoch, the first as `start` says.
+
+    `part`: which rows of a batch of so many are this process's. Raises RunError for a batch of another size, and for an
+    epoch of more or fewer batches: losses and rates would count examples that were not there.
+    """
+
+    def __init__(
+        self,
+        stream: Iterable[tuple[Sized, Sized]],
+        loader: Loader,
+        plan: Plan,
+        start: tuple[int, int],
+        part: Callable[[int], slice] | None = None,
+    ) -> None:
+        self.stream, self.plan, self.part = stream, plan, part
+        self.named = f"loader={choice(loader)}"
+        self.epoch, self.first = start
+
+    def __iter__(self) -> Iterator[tuple[Sized, Sized]]:
+        plan, number, epoch = self.plan, self.first, self.epoch
+        self.epoch, self.first = epoch + 1, 0
+        for batch in self.stream:
+            if number == plan.batches:
+                raise RunError(f"{self.named}: epoch {epoch + 1} has more than its {plan.batches:,} batches")
+            wanted, found = self._size(Block(plan, epoch, number, 1)), len(batch[1])
+            number += 1
+            if found != wanted:
+                raise RunError(
+                    f"{self.named}: epoch {epoch + 1}, batch {number:,} has {found:,} examples, not {wanted:,} "
+                    f"(training.batch_size={plan.batch_size})"
+                )
+            yield batch
+        if number < plan.batches:
+            raise RunError(f"{self.named}: epoch {epoch + 1} ends after {number:,} of its {plan.batches:,} batches")
+
+    def _size(self, block: Block) -> int:
+        """Examples of a batch that are this process's."""
+        return block.size if self.part is None else len(range(block.size)[self.part(block.size)])
 
 
 def _rates(experiment: Experiment, steps: int) -> Callable[[int], float] | None:

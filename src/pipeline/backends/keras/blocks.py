@@ -13,6 +13,7 @@ from pipeline.backends.keras.model_errors import model_explained
 from pipeline.backends.shared.progress import Watch
 from pipeline.datasets import Data, Split
 from pipeline.loaders import ahead, paced
+from pipeline.loaders.batch_plan import Planned
 from pipeline.loaders.memory import Memory, resident
 from pipeline.machine.quiet import quiet_import
 
@@ -41,7 +42,7 @@ def feeder(engine: Engine, experiment: Experiment, data: Data, watch: Watch) -> 
 
         return in_memory
     start = divmod(watch.batches, watch.plan.batches)
-    stream = loader.stream(data, keras.config.floatx(), batch_size, seed, start)
+    stream = Planned(loader.stream(data, keras.config.floatx(), batch_size, seed, start), loader, watch.plan, start)
     batches: Iterator[Any] | None = None  # of an epoch that has begun
 
     def streamed() -> Iterator[tuple[Any, ...]]:

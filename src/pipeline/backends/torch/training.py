@@ -25,7 +25,7 @@ from pipeline.backends.torch.observer import Observer
 from pipeline.backends.torch.peers import Terminating, is_of_connection
 from pipeline.backends.torch.step import Losses, Step
 from pipeline.datasets import Data
-from pipeline.loaders.batch_plan import Block
+from pipeline.loaders.batch_plan import Block, Planned
 from pipeline.loaders.memory import Memory, resident
 from pipeline.models import weights
 from pipeline.runs.fit import ON_CPU, Observation
@@ -128,9 +128,11 @@ class Training(pl.LightningModule):
             return ResidentBlocks(self, loader.steps_per_execution)
         size = self.experiment.training.batch_size
         # torch has no NumPy bfloat16 to take from the host: narrow dtypes are made on the device
-        start = divmod(self.watch.batches, self.watch.plan.batches)
+        plan = self.watch.plan
+        start = divmod(self.watch.batches, plan.batches)
         stream = loader.stream(self.data, self.lowering.numpy, size, self.experiment.seed, start)
-        return StreamedBlocks(self, stream, loader.steps_per_execution, ahead=loader.pin_memory)
+        planned = Planned(stream, loader, plan, start, self.data.part)
+        return StreamedBlocks(self, planned, loader.steps_per_execution, ahead=loader.pin_memory)
 
     def validation_batches(self) -> Any:
         """Batches of the examples that are held out, or nothing where there are none."""
