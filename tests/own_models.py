@@ -126,6 +126,45 @@ class Twins(Model):
 
 
 @spec
+class Spare(Model):
+    """It has a layer that the loss does not reach."""
+
+    shared_start: ClassVar[bool] = True
+
+    def torch(self, shapes: Shapes) -> Any:
+        from torch import nn
+
+        class Net(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.flat = nn.Flatten()
+                self.dense = nn.Linear(math.prod(shapes.x), shapes.classes)
+                self.spare = nn.Linear(shapes.classes, 3)
+
+            def forward(self, x: Any) -> Any:
+                return self.dense(self.flat(x))
+
+        return Net()
+
+    def keras(self, shapes: Shapes) -> Any:
+        import keras
+
+        class Net(keras.Model):
+            def __init__(self) -> None:
+                super().__init__()
+                self.flat = keras.layers.Flatten()
+                self.dense = keras.layers.Dense(shapes.classes)
+                self.spare = keras.layers.Dense(3)
+
+            def call(self, x: Any) -> Any:
+                outputs = self.dense(self.flat(x))
+                self.spare(outputs)
+                return outputs
+
+        return Net()
+
+
+@spec
 class Choosy(Model):
     """A builder that refuses every image."""
 

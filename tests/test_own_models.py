@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
-from command import TORCH_THEN_WIDE, without_place
+from command import DIGITS, TORCH_THEN_WIDE, done, without_place
 from findings import OwnModels
 from in_backend import Outcomes, outcomes, own_models
 
 from pipeline.models.weights import kind_of
-from pipeline.runs.weights import digest
+from pipeline.runs.weights import Weights, digest, load
 
 OTHERS = TORCH_THEN_WIDE[1:]
 CLOSE = {"fp32": 1e-4, "fp64": 1e-10}
@@ -155,6 +156,23 @@ def test_a_first_step_is_told_where_it_has_an_end(found: Outcomes[OwnModels], ba
     assert marks == {"first_step_s" if backend == "torch" else "first_block_s"}
     assert streamed["first_step_s"] > 0
     assert "first_block_s" not in streamed
+
+
+@pytest.mark.wide
+def test_a_weight_that_the_loss_does_not_reach_has_a_gradient_of_zero_in_keras(tmp_path: Path) -> None:
+    """TensorFlow has none for it; the norm, the bounds and the sums are of all weights."""
+    words = (
+        *(*DIGITS, "model=linear", "model._target_=own_models.Spare", "training.steps=6", "training.accumulate=2"),
+        *("training.clip_norm=1", "training.clip_value=0.1", "training.log_gradient_norm=true"),
+    )
+    known = {"PIPELINE_MODULES": "own_models", "PYTHONPATH": str(Path(__file__).parent)}
+    kept = [saved(done(tmp_path, *words, f"backend={backend}", **known)) for backend in ("tensorflow", "jax")]
+    for name, array in kept[0].items():
+        np.testing.assert_allclose(array, kept[1][name], atol=1e-6)
+
+
+def saved(run: Path) -> Weights:
+    return load(run / "artifacts/model/weights.npz")
 
 
 @pytest.mark.wide

@@ -198,7 +198,7 @@ class Engine:
             loss = self.task.loss_of(self.loss, OPS, outputs, y)
             shared = loss * tf.cast(control["share"], loss.dtype) if "share" in control else loss
             scaled = self.optimizer.scale_loss(shared)
-        gradients = dense(tape.gradient(scaled, self.trained))
+        gradients = dense(tape.gradient(scaled, self.trained), self.trained)
         with tf.name_scope("optimizer"):
             norm = self._update(gradients, control)
         scores = self._scores(outputs, y)
@@ -303,10 +303,11 @@ def widened(outputs: Any) -> Any:
     return tf.cast(outputs, tf.float32) if outputs.dtype in (tf.float16, tf.bfloat16) else outputs
 
 
-def dense(gradients: list[Any]) -> list[Any]:
+def dense(gradients: list[Any], weights: list[Any]) -> list[Any]:
     """Gradients as tensors: of an embedding TensorFlow gives slices, one for each token, of which an optimizer would
-    square each and not their sum."""
-    return [tf.convert_to_tensor(one) if isinstance(one, tf.IndexedSlices) else one for one in gradients]
+    square each and not their sum; of a weight that the loss does not reach None, where JAX has zeros."""
+    pairs = zip(gradients, weights, strict=True)
+    return [tf.zeros_like(weight.value) if one is None else tf.convert_to_tensor(one) for one, weight in pairs]
 
 
 def _worth_compiling(model: Any) -> bool:

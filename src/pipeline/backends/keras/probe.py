@@ -71,7 +71,7 @@ def _by_tape(model: Any, optimizer: Any, loss: Any, x: Any) -> tuple[float, list
         value = loss(model(x, training=True))
         scaled = optimizer.scale_loss(value)
     gradients = tape.gradient(scaled, [variable.value for variable in model.trainable_variables])
-    return float(value), engine_module.dense(gradients)
+    return float(value), engine_module.dense(gradients, model.trainable_variables)
 
 
 def _by_jax(model: Any, optimizer: Any, loss: Any, x: Any) -> tuple[float, list[Any]]:
