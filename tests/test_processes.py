@@ -311,6 +311,25 @@ def test_the_checkpoint_after_a_lost_process_has_the_statistics_of_its_step(tmp_
 
 @two_cores
 @pytest.mark.wide
+def test_a_weight_that_the_loss_does_not_reach_is_named(tmp_path: Path) -> None:
+    """Its gradient would be waited for, and those exchanged with it would not be."""
+    path = f"{Path(__file__).parent}:{environment().get('PYTHONPATH', '')}"
+    known = {"PIPELINE_MODULES": "own_models", "PYTHONPATH": path}
+    words = (
+        *("dataset=digits", "model=linear", "model._target_=own_models.Spare", "device.processes=2"),
+        *("training.steps=1", "training.batch_size=32"),
+    )
+    result = pipeline(tmp_path, *words, **known)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == (
+        "error: device.processes=2: the loss does not reach spare.kernel, spare.bias, whose gradients the "
+        "processes would wait for; freeze them: model.freeze=[spare.kernel,spare.bias]"
+    )
+    done(tmp_path, *words, "model.freeze=[spare.kernel,spare.bias]", **known)
+
+
+@two_cores
+@pytest.mark.wide
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_the_processes_end_with_the_command(tmp_path: Path, number: signal.Signals) -> None:
     status_of, left = stopped(tmp_path, number, peer=False)

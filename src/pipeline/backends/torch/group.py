@@ -17,6 +17,8 @@ import torch
 import torch.distributed as dist
 
 from pipeline.backends.torch.step import Losses, Step
+from pipeline.errors import RunError
+from pipeline.models import weights
 
 DRAWS = 3  # what tells the seeds below from those of the initial weights (0) and of the order of the examples (1)
 
@@ -85,6 +87,7 @@ class SharedStep:
     def __init__(self, step: Step, group: Group, seed: int, backward: Callable[[torch.Tensor], None]) -> None:
         self.step, self.group, self.seed, self.backward = step, group, seed, backward
         self.moving: set[str] | None = None  # the buffers that a forward pass changes, known after the first
+        self.trained = [parameter for parameter in step.net.parameters() if parameter.requires_grad]
 
     def __call__(
         self, x: torch.Tensor, y: torch.Tensor, share: float = 1.0, *, update: bool = True, size: int, number: int
@@ -114,8 +117,21 @@ class SharedStep:
             self.moving = {name for name, value in before.items() if not torch.equal(value, buffers[name])}
         step.gathering.fresh = update
         if update:
+            self._check_reached()
             step.step_optimizer()
         return loss, scores
+
+    def _check_reached(self) -> None:
+        """Refuse weights without a gradient: DDP exchanges several at once, and none until all of these are there.
+        Raises RunError."""
+        if all(parameter.grad is not None for parameter in self.trained):
+            return
+        parameters = weights.parameters_torch(self.step.net)
+        names = [name for name, one, _ in parameters if one.requires_grad and one.grad is None]
+        raise RunError(
+            f"device.processes={self.group.count}: the loss does not reach {', '.join(names)}, whose gradients the "
+            f"processes would wait for; freeze them: model.freeze=[{','.join(names)}]"
+        )
 
 
 def seed_batch(seed: int, rank: int, number: int) -> None:
