@@ -71,6 +71,17 @@ def keras_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.wide
+@pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
+def test_layers_in_bfloat16_are_read_back(tmp_path: Path, backend: str) -> None:
+    """NumPy has no name for it. ONNX Runtime has no product in it on a CPU, and the run says so."""
+    words = (*DIGITS[:2], "training.epochs=1", "model.layer_dtypes=[bfloat16,null]", f"backend={backend}")
+    run = done(tmp_path, *words)
+    for form in set(WRITTEN_BY[backend]) - {"onnx"}:
+        made = done(tmp_path, "stage=export", f"run={run.name}", f"stage.format={form}")
+        assert read_json(made / "receipt.json")["export"]["largest_difference"] < 0.1
+
+
+@pytest.mark.wide
 def test_a_double_precision_model_computes_in_double_precision(tmp_path: Path) -> None:
     run = done(tmp_path, *DIGITS[:2], "training.epochs=1", "tracking=none", "precision=fp64")
     for form in ("torch", "onnx"):

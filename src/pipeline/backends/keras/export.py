@@ -45,12 +45,16 @@ def write(
         weights.to_keras(model, saved, "the saved run")
         WRITERS[form](model, folder, data)
         dtypes = {str(layer.compute_dtype) for layer in model._flatten_layers() if layer.weights}
-        tensors = _tensors(model) if form == "safetensors" else {}
+        tensors = {name: _widened(one) for name, one in _tensors(model).items()} if form == "safetensors" else {}
     return Exported(form != "safetensors", tuple(sorted(dtypes)), tensors)
 
 
 def _tensors(model: Any) -> dict[str, np.ndarray]:
     return {variable.path: keras.ops.convert_to_numpy(variable.value) for variable in model.weights}
+
+
+def _widened(tensor: np.ndarray) -> np.ndarray:
+    return tensor.astype(np.float32) if tensor.dtype.name == "bfloat16" else tensor
 
 
 def _program(model: Any, data: Data) -> Any:

@@ -14,7 +14,8 @@ READER = Path(__file__).with_name("read_back.py")  # a script for another proces
 
 @dataclass(frozen=True)
 class Exported:
-    """`program`: it computes outputs. `tensors`: those that it holds by name, where it is read by name.
+    """`program`: it computes outputs. `tensors`: those that it holds by name, where it is read by name; bfloat16, which
+    NumPy lacks, as float32, as `read_back` has it.
 
     `dtypes`: in which it computes.
     """

@@ -1,10 +1,11 @@
 """Read an export back without this package: `python -I read_back.py <format> <folder> <inputs.npz> <read.npz>`.
 
 `inputs.npz` has the batch `x`; `read.npz` gets `outputs`, those of the first example `alone`, and each tensor as
-`tensor/<name>`. It imports nothing of this package and refuses that anything else does. Keras computes on the
-backend that KERAS_BACKEND names.
+`tensor/<name>`, of bfloat16, which NumPy lacks, as float32. It imports nothing of this package and refuses that
+anything else does. Keras computes on the backend that KERAS_BACKEND names.
 """
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -20,9 +21,13 @@ class Without:
 def read(form, folder):  # type: ignore[no-untyped-def]
     """A function from a batch to outputs (None for a file of weights alone), and tensors by name."""
     if form == "safetensors":
+        with contextlib.suppress(ModuleNotFoundError):
+            import ml_dtypes  # noqa: F401  # lets NumPy know bfloat16 by its name
         from safetensors.numpy import load_file
 
-        return None, load_file(folder / "model.safetensors")
+        tensors = load_file(folder / "model.safetensors")
+        narrow = {name: one.astype("float32") for name, one in tensors.items() if one.dtype.name == "bfloat16"}
+        return None, {**tensors, **narrow}
     if form == "onnx":
         import onnxruntime
 
@@ -52,7 +57,8 @@ def read_torch(form, folder):  # type: ignore[no-untyped-def]
         return lambda x: program(torch.from_numpy(x)).numpy(), {}
     script = torch.jit.load(folder / "model.torchscript.pt")
     stored = torch.load(folder / "state_dict.pt", weights_only=True)
-    return lambda x: script(torch.from_numpy(x)).numpy(), {name: one.numpy() for name, one in stored.items()}
+    tensors = {name: one.float() if one.dtype == torch.bfloat16 else one for name, one in stored.items()}
+    return lambda x: script(torch.from_numpy(x)).numpy(), {name: one.numpy() for name, one in tensors.items()}
 
 
 def main(form, folder, inputs, target):  # type: ignore[no-untyped-def]

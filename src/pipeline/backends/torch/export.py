@@ -57,7 +57,8 @@ def write(
         WRITERS[form](net, example, folder)
     state = net.state_dict()
     dtypes = {str(one.dtype).removeprefix("torch.") for one in net.parameters()} or {str(example.numpy().dtype)}
-    tensors = {name: one.numpy() for name, one in state.items()} if form in ("safetensors", "torch") else {}
+    of_numpy = {name: one.float() if one.dtype == torch.bfloat16 else one for name, one in state.items()}
+    tensors = {name: one.numpy() for name, one in of_numpy.items()} if form in ("safetensors", "torch") else {}
     return Exported(form != "safetensors", tuple(sorted(dtypes)), tensors)
 
 
