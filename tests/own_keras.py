@@ -83,6 +83,14 @@ def batches() -> dict[str, Any]:
     return {name: tf.data.Dataset.from_tensor_slices(pair).batch(32) for name, pair in arrays().items()}
 
 
+def endless_test() -> dict[str, Any]:
+    return {**batches(), "test": batches()["test"].repeat()}
+
+
+def endless_validation() -> dict[str, Any]:
+    return {**batches(), "validation": batches()["validation"].repeat()}
+
+
 def listed() -> dict[str, Any]:
     return {"train": [*arrays()["train"]]}
 

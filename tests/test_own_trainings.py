@@ -466,3 +466,15 @@ def test_what_keras_would_not_fit_is_refused(tmp_path: Path, word: str) -> None:
     words = (*OF_KERAS, "stage.data=own_keras.arrays", "backend=jax")
     said = refused(tmp_path, *(one for one in words if not one.startswith(f"{key}=")), word, **KERAS)
     assert without_place(said) == KERAS_WRONG[word]
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("test", ""), ("validation", ", or set stage.fit.validation_steps")],
+)
+def test_a_split_without_end_that_nothing_bounds_is_refused(tmp_path: Path, name: str, said: str) -> None:
+    """Keras would read it for ever."""
+    data = f"stage.data=own_keras.endless_{name}"
+    wrong = f"{data}: its {name} has no end; leave out its repeat(){said}"
+    assert refused(tmp_path, *OF_KERAS, data, "backend=tensorflow", "+stage.fit.steps_per_epoch=2", **KERAS) == wrong

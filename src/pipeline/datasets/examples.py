@@ -101,7 +101,7 @@ class Examples(Dataset):
         return np.asarray(example[0]), np.asarray(example[1])
 
 
-def _endless(made: Any) -> bool:
+def is_endless(made: Any) -> bool:
     """Whether a tf.data.Dataset has no end. Behind a filter TensorFlow does not know, and what is filtered says it.
 
     What takes some of them, by number or while something holds, may end.
@@ -111,7 +111,7 @@ def _endless(made: Any) -> bool:
         return count == INFINITE
     inputs = made._inputs()
     endless = any if kind.startswith("_Concatenate") else all
-    return bool(inputs) and endless(map(_endless, inputs))
+    return bool(inputs) and endless(map(is_endless, inputs))
 
 
 def _is_stream(made: Any) -> bool:
@@ -127,7 +127,7 @@ def _each(made: Any, shown: str) -> Iterable[Any]:
     if getattr(made, "batch_sampler", None) is not None:
         raise UserError(f"{shown}: gives a {type(made).__name__}, which makes batches; give its Dataset")
     if hasattr(made, "as_numpy_iterator"):
-        if _endless(made):
+        if is_endless(made):
             raise UserError(f"{shown}: repeats without end; leave out its repeat(), or end it by take()")
         return made.as_numpy_iterator()
     if hasattr(made, "__len__") and hasattr(made, "__getitem__") and not _is_stream(made):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.backends.keras import remembered, state
 from pipeline.backends.keras.fit import BACKEND, engine_module, keras, peak_memory, runtime_settings
 from pipeline.backends.keras.net import description, fresh_names, layer_dtypes
-from pipeline.backends.keras.own_data import check_labels, check_splits
+from pipeline.backends.keras.own_data import check_ends, check_labels, check_splits
 from pipeline.backends.shared.own import Asked, OwnFit, Watch
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
@@ -50,6 +50,7 @@ def made(asked: Asked) -> tuple[Any, dict[str, Any], list[Any]]:
             f"{data.key}={data.target}: gives {what}; give a dict with train, and validation and test if any"
         )
     check_splits(f"{data.key}={data.target}", splits)
+    check_ends(f"{data.key}={data.target}", splits, asked.arguments)
     check_labels(f"{data.key}={data.target}", net, splits)
     listed = [] if callbacks is None else callbacks.made()
     if not isinstance(listed, list) or not all(isinstance(one, keras.callbacks.Callback) for one in listed):

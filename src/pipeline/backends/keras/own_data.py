@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.backends.keras.fit import keras
+from pipeline.datasets.examples import is_endless
 from pipeline.errors import UserError
 
 PARTS = 3  # x, y, sample_weight
+BOUNDED_BY = {"train": "steps_per_epoch", "validation": "validation_steps"}  # arguments of `fit`; the test has none
 TAKEN = "give a pair (x, y) of arrays, or a dataset that fit takes"
 
 
@@ -20,6 +22,15 @@ def check_splits(named: str, splits: Mapping[str, Any]) -> None:
             wrong = "is None; leave it out"
         if wrong:
             raise UserError(f"{named}: its {name} {wrong}")
+
+
+def check_ends(named: str, splits: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+    """Refuse a dataset without end that no argument of `fit` bounds: it would be read for ever. Raises UserError."""
+    for name, split in splits.items():
+        bound = BOUNDED_BY.get(name)
+        if _has_no_end(split) and (bound is None or arguments.get(bound) is None):
+            instead = "" if bound is None else f", or set stage.fit.{bound}"
+            raise UserError(f"{named}: its {name} has no end; leave out its repeat(){instead}")
 
 
 def check_labels(named: str, net: Any, splits: Mapping[str, Any]) -> None:
@@ -41,6 +52,12 @@ def check_labels(named: str, net: Any, splits: Mapping[str, Any]) -> None:
                     f"{named}: its {name} has the label {beyond[0]:g}; the model's {classes} outputs are for 0 to "
                     f"{classes - 1}"
                 )
+
+
+def _has_no_end(split: Any) -> bool:
+    if isinstance(split, keras.utils.PyDataset):
+        return split.num_batches is None
+    return hasattr(split, "cardinality") and is_endless(split)
 
 
 def _is_sparse(loss: Any) -> bool:
