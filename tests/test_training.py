@@ -301,6 +301,25 @@ def test_biases_of_two_dimensions_do_not_decay() -> None:
     assert [name for name, shape in shapes.items() if optimizer.decays(name, shape)] == ["gru.kernel"]
 
 
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+@pytest.mark.parametrize("loader", ["memory", pytest.param("threads", marks=pytest.mark.wide)])
+def test_no_other_step_is_taken_when_time_is_over(tmp_path: Path, backend: str, loader: str) -> None:
+    """It took the rest of a block, of up to 64 steps."""
+    result = pipeline(tmp_path, *DIGITS, f"backend={backend}", f"loader={loader}", "training.max_time=0.0001")
+    assert result.returncode == 0, result.stderr
+    assert "training ends at step 1 of 400" in result.stderr
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_limit_of_time_that_is_not_reached_changes_nothing(tmp_path: Path, backend: str) -> None:
+    """It cuts the blocks of steps by what a step has taken."""
+    words = (*DIGITS, f"backend={backend}", "training.accumulate=3", "training.epochs=2")
+    runs_of = [done(tmp_path, *words), done(tmp_path, *words, "training.max_time=600")]
+    digests = [read_json(run / "receipt.json")["weights_sha256"] for run in runs_of]
+    assert digests[0] == digests[1]
+
+
 @pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.wide)])
 def test_the_step_under_way_is_finished_when_time_is_over(tmp_path: Path, backend: str) -> None:
     """Of more batches than a block holds: JAX ended at step 0, with the initial weights."""

@@ -105,8 +105,8 @@ class Session:
         if self.tool is not None:
             self.tool.end_epoch(number)
 
-    def close(self) -> None:
-        """After the last step, or after what went wrong."""
+    def close(self, taken: int) -> None:
+        """After the last step, of `taken` in all, or after what went wrong."""
         if self.tool is None:
             return
         try:
@@ -118,7 +118,7 @@ class Session:
             elif self.window:
                 first, last = self.window.start + 1, self.window.stop
                 self.run.note(
-                    f"profiler={self.name}: nothing was profiled; the training ended after {self.step:,} "
+                    f"profiler={self.name}: nothing was profiled; the training ended after {taken:,} "
                     f"{self.counts}, and {first:,} to {last:,} were asked for"
                 )
         finally:

@@ -35,7 +35,7 @@ def feeder(engine: Engine, experiment: Experiment, data: Data, watch: Watch) -> 
         engine.resident(*prepared(data, data.train), loader.steps_per_execution)
 
         def in_memory() -> Iterator[tuple[Any, ...]]:
-            for block in profile.blocks(watch.blocks(most)):
+            for block in profile.blocks(watch.timed_blocks(most)):
                 with model_explained(experiment, watch, watch.step + 1, block.size):
                     found = engine.block(block)
                 yield block, *found
@@ -58,7 +58,7 @@ def feeder(engine: Engine, experiment: Experiment, data: Data, watch: Watch) -> 
                 if not watch.batches and len(steps) == 1:
                     engine.settle()
                     watch.run.mark("first_step_s")
-                if watch.keeper.interrupts():
+                if watch.keeper.interrupts() or (watch.late and block.updates[at]):
                     break
             yield (
                 block[: len(steps)],

@@ -38,6 +38,7 @@ class Watch:
         self.every = training.log_every_n_steps
         self.by_epochs = training.steps is None and training.validate_every is None
         self.ends_at = None if training.max_time is None else time.perf_counter() + training.max_time
+        self.batch_s: float | None = None  # of the last block, where time is limited
         self.out_of_time = False
         self.agreed: Callable[[bool], bool] = bool  # whether it is so for any of the processes; set by the backend
         self.best, self.monitor, self.ema = Best(training, task), training.monitor, training.ema
@@ -104,6 +105,27 @@ class Watch:
                 return
             yield block
 
+    def timed_blocks(self, most: int) -> Iterator[Block]:
+        """The same for steps that run in one call: where time is limited, cut to what fits into what is left of it, by
+        what a batch of the last block took."""
+        for block in self.blocks(most):
+            if self.ends_at is None:
+                yield block
+                continue
+            first = 0
+            while first < len(block) and not self.out_of_time:
+                began = time.perf_counter()
+                fitting = 1 if self.batch_s is None else max(1, int((self.ends_at - began) / self.batch_s))
+                part = block[first : first + fitting]
+                yield part
+                self.batch_s = (time.perf_counter() - began) / len(part)
+                first += len(part)
+
+    @property
+    def late(self) -> bool:
+        """Whether this process's time is over."""
+        return self.ends_at is not None and time.perf_counter() >= self.ends_at
+
     def block(
         self,
         block: Block,
@@ -134,7 +156,7 @@ class Watch:
         self._wait(block, losses, scores, norms)
         self.step += int(updates.sum())
         self._journal_waiting(final=False)
-        late = whole and self.ends_at is not None and self.agreed(time.perf_counter() >= self.ends_at)
+        late = whole and self.ends_at is not None and self.agreed(self.late)
         self.out_of_time |= late and bool(updates[-1])  # the step under way is finished
         state = f"{self._where(self.number + 1)}  loss {self.loss_sum / self.seen:.4f}"
         if self.task.score is not None:
@@ -289,7 +311,7 @@ class Watch:
         """Take the progress bar down, finish the last checkpoint and end the profiler."""
         self.progress.close()
         self.keeper.keeping.close()
-        self.profile.close()
+        self.profile.close(self.batches)
 
     def _journal_waiting(self, *, final: bool) -> None:
         """One record for each `every` steps, dated at its last step; at an epoch's end, one for the rest."""

@@ -182,7 +182,7 @@ class Training(pl.LightningModule):
         self._report(block, found)
 
     def _take(self, block: Block, batches: Batches, found: Found) -> None:
-        """The steps of a block, until a signal asks for a stop."""
+        """The steps of a block, until a signal asks for a stop or, of one process, the time is over."""
         for (x, y), control in zip(batches, self._controls(block), strict=True):
             try:
                 loss, score = self._batch(x, y, control, first=not self.watch.batches and not found["losses"])
@@ -196,6 +196,8 @@ class Training(pl.LightningModule):
             if self.experiment.training.needs_norm:
                 found["norms"].append(self._norm())
             if self.watch.keeper.interrupts():
+                return
+            if self.watch.late and self.group.count == 1 and block.updates[len(found["losses"]) - 1]:
                 return
 
     def _batch(self, x: torch.Tensor, y: torch.Tensor, control: dict[str, Any], *, first: bool) -> Losses:
@@ -223,7 +225,8 @@ class Training(pl.LightningModule):
             for note in self.compiled.notes:
                 self.watch.run.note(note)
         taken = len(found["losses"])
-        self.watch.block(block[:taken], **dict(zip(kept, copied, strict=True)), whole=taken == len(block))
+        whole = taken == len(block) or self.group.count == 1
+        self.watch.block(block[:taken], **dict(zip(kept, copied, strict=True)), whole=whole)
 
     def _controls(self, block: Block) -> Iterator[dict[str, Any]]:
         """What each batch's step takes beside it: its share, and whether it is the last of its step."""
