@@ -32,6 +32,8 @@ def test_every_batch_comes_once_and_in_order(plan: Plan, most: int) -> None:
     assert found == [divmod(number, plan.batches) for number in range(len(found))]
     assert len(found) <= plan.total_batches < len(found) + plan.accumulate + plan.batches
     assert sum(int(block.updates.sum()) for period in taken(plan, most) for block in period) == plan.steps
+    whole = sum(len(block) for period in taken(plan, most) for block in period if block.size == plan.batch_size)
+    assert plan.whole_batches == whole
 
 
 @given(plans, sizes)

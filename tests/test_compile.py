@@ -120,6 +120,24 @@ def test_the_table_tells_of_it(tmp_path: Path) -> None:
     assert "Profiler" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("training.steps=1",), pytest.param(("dataset.train_size=60",), marks=pytest.mark.wide)],
+)
+def test_a_training_without_a_second_full_batch_says_that_it_compiles_nothing(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    small = ("dataset=digits", "model=linear", "training.epochs=1", "training.batch_size=32")
+    result = pipeline(tmp_path, *small, "backend.compile=true", *words)
+    assert result.returncode == 0, result.stderr
+    assert "the step is compiled" not in result.stderr
+    (run,) = runs(tmp_path)
+    assert "compile_s" not in receipt(run)
+    assert "compiled steps" not in receipt(run)["precision"]["observed"]["how"]
+    said = "backend.compile=true: no step is compiled: the first one never is, and no other has a whole batch"
+    assert said in json.loads((run / "result.json").read_text())["notes"]
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "sgd", "momentum", "adamw", "rmsprop", "adagrad", "muon"])
 @pytest.mark.wide
 def test_every_optimizer_compiles(optimizer: str, tmp_path: Path) -> None:

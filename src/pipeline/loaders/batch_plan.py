@@ -72,6 +72,13 @@ class Plan:
         epochs, rest = divmod(self.steps, self.steps_per_epoch)
         return epochs * self.batches + rest * self.accumulate
 
+    @property
+    def whole_batches(self) -> int:
+        """Those of `batch_size` examples, in the whole training."""
+        epochs, rest = divmod(self.steps, self.steps_per_epoch)
+        each = self.examples // self.batch_size
+        return epochs * each + min(rest * self.accumulate, each)
+
     def period_of(self, batch: int) -> int:
         """The period in which a batch (from 0, over all epochs) is taken."""
         epoch, within = divmod(batch, self.batches)

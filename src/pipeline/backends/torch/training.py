@@ -260,12 +260,18 @@ class Training(pl.LightningModule):
             torch.cuda.synchronize(self.home)  # a GPU takes orders: without this its work is still to come
         self.watch.run.mark("first_step_s")
         if self.experiment.backend.compile:
-            self.observation.how += "; the compiled steps after it are not observed"
             self._compile()
+        if self.compiled is not None:
+            self.observation.how += "; the compiled steps after it are not observed"
         self.watch.run.check_seen(self.observation)
         return found
 
     def _compile(self) -> None:
+        if self.watch.plan.whole_batches < 2:
+            self.watch.run.note(
+                "backend.compile=true: no step is compiled: the first one never is, and no other has a whole batch"
+            )
+            return
         self.compiled = CompiledStep(self.step, self.experiment.training.batch_size)
         # Of a run that goes on before the period begins: not part of it.
         self.watch.compiled(self.compiled.seconds, self.compiled.untimed)
