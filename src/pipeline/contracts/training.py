@@ -298,6 +298,8 @@ class Loader(Part):
     ) -> Iterable[tuple[Sized, Sized]]:
         """Training batches by `data.inputs` and `data.targets`; the n-th pass over them is the n-th epoch.
 
+        Each has `batch_size` examples, the last of an epoch those that are left; one that has others ends the training.
+
         `start`: the epoch of the first pass, and the batch with which that one begins (of a resumed training).
         """
         raise NotImplementedError
