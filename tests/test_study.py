@@ -737,10 +737,12 @@ def test_stages_of_other_data_or_units_are_not_subtracted_and_have_their_figure(
         roles = dict.fromkeys(seeds, "seed")
         curves = [{"epoch": "1", "validation_accuracy": "0.5"}]
         metrics = {"test/accuracy": accuracy, **seeds}
-        return Outcome(metrics, {"training_rate": rate}, {"data_sha256": data, "roles": roles}, curves, "")
+        tested = {"data_sha256": data, "held_out": {"test": data}} if data else {}  # else each seed has others
+        return Outcome(metrics, {"training_rate": rate}, {**tested, "roles": roles}, curves, "")
 
     made = {"a": outcome("one", "images/s", 0.8), "b": outcome("two", "images/s", 0.9)}
     assert differences_of(made) == ""
+    assert differences_of({name: outcome("", "images/s", 0.8) for name in "ab"}) == ""
     alike = made | {"c": outcome("one", "tokens/s", 0.7)}
     assert [line for line in differences_of(alike).splitlines() if " - " in line and "|" in line][-1].startswith(
         "| a - c |"

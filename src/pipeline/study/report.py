@@ -104,17 +104,18 @@ def differences(outcomes: Mapping[str, Outcome]) -> str:
     rows = [
         row
         for one, other in itertools.combinations(found, 2)
-        if tested_on(outcomes[one]) == tested_on(outcomes[other])
+        if None is not tested_on(outcomes[one]) == tested_on(outcomes[other])
         if (row := _difference(one, other, found[one], found[other]))
     ]
     columns = ("test accuracy", "mean difference", "95 % interval", "seeds", "shown")
     return markdown_rows(columns, rows) if rows else ""
 
 
-def tested_on(outcome: Outcome) -> tuple[object, object]:
-    """What tells the examples that a stage's test accuracy is of from another's; of one dataset, too, a stage may hold
-    out others."""
-    return outcome.receipt.get("data_sha256"), (outcome.receipt.get("held_out") or {}).get("test")
+def tested_on(outcome: Outcome) -> tuple[object, object] | None:
+    """What tells the examples that a stage's test accuracy is of from another's, also of one dataset; None where they
+    are not known, or not the same for all its seeds."""
+    data, test = outcome.receipt.get("data_sha256"), (outcome.receipt.get("held_out") or {}).get("test")
+    return None if None in (data, test) else (data, test)
 
 
 def accuracies(outcome: Outcome) -> dict[str, float]:
@@ -143,11 +144,11 @@ def _difference(one: str, other: str, ours: Mapping[str, float], theirs: Mapping
 def draw(kinds: Sequence[Mapping[str, Outcome]]) -> list[str]:
     """Of stages of one kind that were trained by epochs, a figure for each unit of rates and each test set. Returns the
     files' names."""
-    alike: dict[tuple[object, ...], list[Side]] = {}
+    alike: dict[tuple[object, object], list[Side]] = {}
     for members in kinds:
         for name, outcome in members.items():
             if (side := _side(name, outcome)) is not None:
-                alike.setdefault((side.unit, *tested_on(outcome)), []).append(side)
+                alike.setdefault((side.unit, tested_on(outcome) or name), []).append(side)
     files = [f"comparison{f'_{number}' * bool(number)}.png" for number in range(len(alike))]
     for file, sides in zip(files, alike.values(), strict=True):
         from pipeline.report import comparison
