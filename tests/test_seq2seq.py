@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from command import TWO_THEN_WIDE, done, refused
+from command import TORCH_THEN_WIDE, TWO_THEN_WIDE, done, pipeline, refused, runs, status, write_files
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.datasets.dates import SPELLINGS, Dates, short_ordinal, year
 from pipeline.datasets.paired import check_pairs, encoded
 from pipeline.datasets.reversals import Reversals
-from pipeline.errors import UserError
+from pipeline.errors import RunError, UserError
 from pipeline.experiment import load
 from pipeline.losses.cross_entropy import CrossEntropy
 from pipeline.models import PADDING, Shapes, weights
@@ -139,23 +139,43 @@ def task_of(share: float = 1.0) -> SequenceToSequence:
 
 
 def test_the_exact_match_is_of_what_runs_free() -> None:
-    """A model that reads the next true token is right at every position, as long as it is given the truth."""
+    """A model that only knows what follows a token is right behind each true one, and wrong behind its own."""
+    follows = np.array([END, 5, 0, 0, 5, 6, 7, END, 9, END, 0])
 
-    def peeks(x_NW: np.ndarray) -> np.ndarray:
-        following = np.pad(x_NW[:, SOURCE + 1 :], ((0, 0), (0, 1)))
-        return np.eye(VOCABULARY)[np.where(following == PADDING, END, following)] * 50
+    def counts(x_NW: np.ndarray) -> np.ndarray:
+        return np.eye(VOCABULARY)[follows[x_NW[:, SOURCE:]]] * 50
 
     x = examples(2)
     x[:, SOURCE + 1 :] = [[4, 5, 6, 7], [8, 9, 0, 0]]
     y = np.array([[4, 5, 6, 7, END], [8, 9, END, 0, 0]])
     judge = task_of().judge(CrossEntropy())
-    judge.add(x, peeks(x), y)
-    judge.ask(peeks, x, y)
+    judge.add(x, counts(x), y)
+    judge.ask(counts, x, y)
     found = {metric.name: metric.value for metric in judge.metrics()}
-    assert found["test/accuracy"] == 1
-    assert found["test/loss"] < 1e-9
+    assert found["test/accuracy"] == pytest.approx((4 / 5 + 2 / 3) / 2)
     assert found["test/exact_match"] == 0
     assert "2 of 2 sequences" in judge.details().rows[0][1]
+
+
+def test_a_decoder_that_reads_the_token_that_it_is_to_write_is_refused() -> None:
+    """Its accuracy was 1. Where the decoder is given no target, it may look wherever it likes."""
+
+    def peeks(x_NW: np.ndarray) -> np.ndarray:
+        following = np.pad(x_NW[:, SOURCE + 1 :], ((0, 0), (0, 1)))
+        return np.eye(VOCABULARY)[np.where(following == PADDING, END, following)]
+
+    x = examples(2)
+    x[:, SOURCE + 1 :] = [[4, 5, 6, 7], [8, 9, 0, 0]]
+    y = np.array([[4, 5, 6, 7, END], [8, 9, END, 0, 0]])
+    with pytest.raises(RunError) as error:
+        task_of().judge(CrossEntropy()).ask(peeks, x, y)
+    assert str(error.value) == (
+        "the model looks ahead: other tokens of the target from 2 on move its logits at the first 2 tokens by up to "
+        "1.0e+00; it sees what it is to predict, such as by a mask that is missing or a convolution that is padded on "
+        "both sides, so that neither its loss nor its accuracy says anything"
+    )
+    x[:, SOURCE + 1 :] = PADDING
+    task_of().judge(CrossEntropy()).ask(peeks, x, y)
 
 
 @given(st.data())
@@ -318,6 +338,49 @@ def test_a_saved_run_is_evaluated_to_the_same(run: Path) -> None:
     again = done(run.parents[1], "stage=evaluate", f"run={run.name}", "tracking=none")
     for name in ("test/loss", "test/accuracy", "test/exact_match"):
         assert metrics_of(again)[name].value == metrics_of(run)[name].value
+
+
+PEEKS = """
+from pipeline.contracts import Model
+from pipeline.spec import spec
+
+@spec
+class Peeks(Model):
+    def torch(self, shapes):
+        from torch import nn
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                length, vocabulary = shapes.outputs
+                self.tokens, self.mix = nn.Embedding(vocabulary, 16), nn.Conv1d(16, vocabulary, 3, padding="same")
+                self.length = length
+
+            def forward(self, x):
+                return self.mix(self.tokens(x[:, -self.length :]).transpose(1, 2)).transpose(1, 2)
+
+        return Net()
+
+    def keras(self, shapes):
+        import keras
+
+        length, vocabulary = shapes.outputs
+        x = keras.Input(shapes.x)
+        h = keras.layers.Embedding(vocabulary, 16)(x[:, -length:])
+        return keras.Model(x, keras.layers.Conv1D(vocabulary, 3, padding="same")(h))
+"""
+
+
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+def test_a_decoder_that_looks_ahead_has_no_result(tmp_path: Path, backend: str) -> None:
+    write_files(tmp_path, {"peeks.py": PEEKS, "conf/model/peeks.yaml": "_target_: peeks.Peeks\n"})
+    known = {"PIPELINE_MODULES": "peeks", "PYTHONPATH": str(tmp_path)}
+    words = ("stage=train", *SMALL[1:], *SIZES[:3], *STEPS, "model=peeks", f"backend={backend}", "--config-dir=conf")
+    ended = pipeline(tmp_path, *words, **known)
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    (run,) = runs(tmp_path)
+    said = "RunError: the model looks ahead: other tokens of the target from 3 on move its logits at the first 3 tokens"
+    assert str(status(run).error).startswith(said)
 
 
 @pytest.mark.wide

@@ -120,11 +120,7 @@ class LanguageJudge(Judge):
         self.asked = True
         moved = by_what_follows(predict, x, half, self.task.vocabulary)
         if moved:
-            raise RunError(
-                f"the model looks ahead: other tokens from {half + 1} on move its logits at the first {half} tokens by "
-                f"up to {moved:.1e}; it sees what it is to predict, such as by a mask that is missing or a convolution "
-                "that is padded on both sides, so that neither its loss nor its bits per byte say anything"
-            )
+            raise looks_ahead(f"other tokens from {half + 1} on", half, moved, "its bits per byte say")
 
     def metrics(self) -> tuple[Metric, ...]:
         found = (
@@ -138,13 +134,23 @@ class LanguageJudge(Judge):
         return (*found, Metric("test/bits_per_byte", bits, "bits/byte", direction="min"))
 
 
-def by_what_follows(predict: Predict, x_NT: np.ndarray, half: int, vocabulary: int) -> float:
+def looks_ahead(what: str, half: int, moved: float, worthless: str) -> RunError:
+    """The error of a model of which `what` has moved the logits at the first `half` tokens."""
+    return RunError(
+        f"the model looks ahead: {what} move its logits at the first {half} tokens by up to {moved:.1e}; it sees what "
+        "it is to predict, such as by a mask that is missing or a convolution that is padded on both sides, so that "
+        f"neither its loss nor {worthless} anything"
+    )
+
+
+def by_what_follows(predict: Predict, x_NT: np.ndarray, half: int, vocabulary: int, source: int = 0) -> float:
     """By how much logits at the first `half` tokens of a sequence move with the tokens behind them; 0: by rounding.
 
-    A model that draws as it predicts moves them without a cause: of such a one nothing can be said.
+    `source`: tokens before the sequence, which have no logits. A model that draws as it predicts moves them without a
+    cause: of such a one nothing can be said.
     """
-    other_NT = x_NT.copy()
-    other_NT[:, half:] = (other_NT[:, half:] + 1) % vocabulary
+    other_NT, behind = x_NT.copy(), slice(source + half, None)
+    other_NT[:, behind] = (other_NT[:, behind] + 1) % vocabulary
     first = slice(0, half)
     seen, unseen = (predict(x)[0, first] for x in (x_NT, other_NT))
     moved = float(np.abs(seen - unseen).max())

@@ -18,6 +18,7 @@ from pipeline.report.csv_file import csv_file
 from pipeline.runs.fit import Predict
 from pipeline.runs.result import Metric
 from pipeline.tasks import Details, ExampleKind, Judge, Ops, Targets, Task
+from pipeline.tasks.language_modelling import by_what_follows, looks_ahead
 from pipeline.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class SequenceJudge(Judge):
         self.scores: list[np.ndarray] = []
         self.rows: list[tuple[str, str, str]] = []  # source, target and what was written
         self.matches: list[np.ndarray] = []
+        self.asked = False
 
     def add(self, x: np.ndarray, outputs: np.ndarray, y: np.ndarray) -> None:
         counted = self.task.counted(np, y)
@@ -137,11 +139,24 @@ class SequenceJudge(Judge):
         self.scores.append(self.task.scores(np, outputs, y))
 
     def ask(self, predict: Predict, x: np.ndarray, y: np.ndarray) -> None:
+        """What the model writes; of the first batch also whether its decoder looks ahead."""
+        if not self.asked:
+            self.asked = True
+            self._ask_ahead(predict, x, y)
         found = decoded(predict, x, self.task.target)
         self.matches.append((found == y).all(axis=1))
         text = self.task.text
         for source, target, written in zip(x[:, : self.task.source], y, found, strict=True):
             self.rows.append((text(source), text(target), text(written)))
+
+    def _ask_ahead(self, predict: Predict, x: np.ndarray, y: np.ndarray) -> None:
+        before, source, half = y[:, :-1], self.task.source, self.task.target // 2
+        given = (x[:, source + 1 :] == before) | (before < SPECIAL)
+        if not half or not given.all():  # what is no target may be seen
+            return
+        moved = by_what_follows(predict, x, half, self.task.vocabulary, source)
+        if moved:
+            raise looks_ahead(f"other tokens of the target from {half} on", half, moved, "its accuracy says")
 
     def metrics(self) -> tuple[Metric, ...]:
         """Without `exact_match` where nothing was decoded: where a model is only tried."""
