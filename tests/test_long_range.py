@@ -252,6 +252,10 @@ def test_points_that_coincide_are_seen_in_the_figure(tmp_path: Path, monkeypatch
             "dataset.distance: set for every cell by stage.models, stage.distances and stage.lengths; set it there",
         ),
         (("model=gru",), "model: set for every cell by stage.models"),
+        (
+            ("optimizer.learning_rate=0.1",),
+            "optimizer.learning_rate: set for every cell by stage.models, stage.distances and stage.lengths; set it ",
+        ),
         (("+stage.models.wide='model=gru model.width=0'",), "model.width=0: should be greater than 0 (cell 46: "),
         pytest.param(("+stage.models.wide='model=gur'",), "stage.models.wide='model=gur'", marks=pytest.mark.wide),
         (

@@ -99,6 +99,11 @@ def refuse_overruled(keys: Sequence[str], set_anew: Sequence[str], where: str) -
             raise UserError(f"{key}: set for every cell by {where}; set it there")
 
 
+def set_by_all(variants: Sequence[Variant]) -> list[str]:
+    """The keys that each of the variants sets."""
+    return [key for key in variants[0].keys if all(key in one.keys for one in variants)]
+
+
 def checked(variants: Sequence[Variant]) -> list[Decision]:
     """Which of the variants run here, and why the others cannot. Raises UserError for a mistake, or if none can run."""
     return if_any([decided(number, one) for number, one in enumerate(variants)])

@@ -31,6 +31,7 @@ from pipeline.stages.cells import (
     experiments_of,
     refuse_overruled,
     run_cells,
+    set_by_all,
     variant,
     without_result,
 )
@@ -85,7 +86,9 @@ class LongRange(Stage):
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse keys that every training sets anew."""
-        refuse_overruled(keys, ["model", "dataset.distance"], "stage.models, stage.distances and stage.lengths")
+        models = [self._variant(experiment, {"model": name}) for name in self.chosen]
+        set_anew = ["model", "dataset.distance", *set_by_all(models)]
+        refuse_overruled(keys, set_anew, "stage.models, stage.distances and stage.lengths")
 
     def kinds(self, experiment: Experiment) -> list[Experiment]:
         """The shortest training of each model: their code, packages and configs count as the stage's."""

@@ -31,6 +31,7 @@ from pipeline.stages.cells import (
     experiments_of,
     refuse_overruled,
     run_cells,
+    set_by_all,
     variant,
     without_result,
 )
@@ -79,8 +80,8 @@ class PinnComparison(Stage):
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse a key that only a classifier reads, or that every row sets anew."""
         refuse_keys(self, keys)
-        sets = [variant(experiment, {}, text, stage=Pinn).keys for text in self.chosen.values()]
-        refuse_overruled(keys, [key for key in sets[0] if all(key in one for one in sets)], "stage.rows")
+        rows = [variant(experiment, {}, text, stage=Pinn) for text in self.chosen.values()]
+        refuse_overruled(keys, set_by_all(rows), "stage.rows")
 
     def kinds(self, experiment: Experiment) -> list[Experiment]:
         """The first seed of each row: the rows' code, packages and configs count as the comparison's."""
