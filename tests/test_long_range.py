@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from command import TWO_THEN_WIDE, done, pipeline, refused, runs
+from command import TWO_THEN_WIDE, done, pipeline, refused, runs, write_files
 
 from pipeline.datasets.recall import Recall
 from pipeline.models import Shapes, weights
@@ -20,8 +21,9 @@ from pipeline.report.canvas import canvas
 from pipeline.runs import weights as saved
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
-from pipeline.runs.result import metrics_of
+from pipeline.runs.result import Metric, metrics_of
 from pipeline.stages.long_range import Cost, LongRange, Measured, costs, draw, metrics, parameters, recalls
+from pipeline.stages.long_range import measured as measured_of
 
 LENGTH, VOCABULARY = 12, 9
 SHAPES = Shapes((LENGTH,), (LENGTH, VOCABULARY), vocabulary=VOCABULARY)
@@ -220,6 +222,29 @@ def test_tables_show_the_spread_and_leave_open_what_did_not_run() -> None:
     assert table.rows[2] == ("other", "0.500 (n=1)", "1.000 (n=1)", "no result", "0")
     assert table.rows[3] == ("none", "1.000 (n=1)", "no result", "1.000 (n=1)", "no result")
     assert costs(measured(), stage).rows == (("one", "2.00 ms, 1 MiB"), ("other", ""), ("none", ""))
+
+
+def test_a_seed_without_a_result_counts_as_not_recalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of which two seeds in three had diverged reached as far as the third. What cannot run here counts not."""
+    write_files(tmp_path, {"receipt.json": '{"parameters": 1}'})
+
+    def entry(distance: int, accuracy: float | None, state: str = "done") -> Any:
+        swept = {"measures": "recall", "model": "m", "distance": str(distance)}
+        found = {} if accuracy is None else {"test/accuracy": Metric("test/accuracy", accuracy)}
+        return SimpleNamespace(cell=SimpleNamespace(swept=swept), state=state, run=tmp_path, metrics=found)
+
+    lost = (entry(16, None, "failed"), entry(16, None, "failed"), entry(4, None, "skipped"))
+    one = measured_of("m", [entry(4, 1.0), entry(16, 0.95), *lost])
+    assert one.reach == 4
+    found = {metric.name: metric.value for metric in metrics([one])}
+    assert (found[LongRange.headline], found["m/accuracy_16"], found["m/accuracy_4"]) == (0, 0, 1.0)
+    table = recalls([one], LongRange(models={"m": ""}, distances=(4, 16)))
+    assert table.rows == (("m", "1.000 (n=1)", "0.000 (n=1)", "4"), ("", "1.00-1.00", "0.00-0.95", ""))
+    assert "; one without a result counts as 0; reach" in table.title
+    drawn: list[Any] = []
+    monkeypatch.setattr(long_range, "figure", lambda *given, **_: drawn.append(given[1]))
+    draw(tmp_path / "drawn.png", [one], 0.1, "a title")
+    assert drawn == [{"m": {4: [1.0], 16: [0.95, 0.0, 0.0]}}]
 
 
 def test_points_that_coincide_are_seen_in_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -164,14 +164,23 @@ class Cost:
 
 @dataclass(frozen=True)
 class Measured:
-    """A model. `accuracies`: by distance, of each seed that has a result; `costs`: by length. `parameters`: at the
-    shortest distance and at the longest.
+    """A model. `accuracies`: by distance, of each seed that has a result; `lost`: how many seeds came to none.
+    `costs`: by length. `parameters`: at the shortest distance and at the longest.
     """
 
     name: str
     accuracies: dict[int, list[float]]
     costs: dict[int, Cost]
     parameters: tuple[int, ...]
+    lost: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def recalled(self) -> dict[int, list[float]]:
+        """By distance, the accuracy of each seed; 0 of one that has come to nothing, where others have a result.
+
+        It has mostly diverged: the median of those that went well would flatter.
+        """
+        return {at: own and [*own, *[0.0] * self.lost.get(at, 0)] for at, own in self.accuracies.items()}
 
     @property
     def reach(self) -> int | None:
@@ -180,7 +189,7 @@ class Measured:
         None where a distance that it would have to pass has no result.
         """
         found = 0
-        for distance, values in sorted(self.accuracies.items()):
+        for distance, values in sorted(self.recalled.items()):
             if not values:
                 return None
             if statistics.median(values) < RECALLED:
@@ -194,17 +203,22 @@ def measured(name: str, entries: Sequence[Entry]) -> Measured:
     accuracies: dict[int, list[float]] = {}
     costs: dict[int, Cost] = {}
     parameters: dict[int, int] = {}
+    lost: dict[int, int] = {}
     for entry in entries:
         swept = entry.cell.swept
         if swept["model"] != name:
             continue
-        of_distance = accuracies.setdefault(int(swept["distance"]), []) if swept["measures"] == "recall" else None
+        distance = int(swept["distance"]) if swept["measures"] == "recall" else None
+        if distance is not None:
+            accuracies.setdefault(distance, [])
         if entry.state != "done" or entry.run is None:
+            if distance is not None and entry.state != "skipped":
+                lost[distance] = lost.get(distance, 0) + 1
             continue
         receipt = read_json(entry.run / "receipt.json")
-        if of_distance is not None:
-            of_distance.append(entry.metrics["test/accuracy"].value)
-            parameters[int(swept["distance"])] = receipt["parameters"]
+        if distance is not None:
+            accuracies[distance].append(entry.metrics["test/accuracy"].value)
+            parameters[distance] = receipt["parameters"]
         else:
             rates, peak = receipt["training_rate"], receipt["peak_memory"]
             costs[int(swept["length"])] = Cost(
@@ -216,7 +230,7 @@ def measured(name: str, entries: Sequence[Entry]) -> Measured:
                 of_device="device_bytes" in peak,
             )
     ends = tuple(parameters[distance] for distance in sorted({min(parameters), max(parameters)})) if parameters else ()
-    return Measured(name, accuracies, costs, tuple(dict.fromkeys(ends)))
+    return Measured(name, accuracies, costs, tuple(dict.fromkeys(ends)), lost)
 
 
 def metrics(found: Sequence[Measured]) -> tuple[Metric, ...]:
@@ -227,7 +241,7 @@ def metrics(found: Sequence[Measured]) -> tuple[Metric, ...]:
     for one in found:
         if one.reach is not None:
             every.append(Metric(f"{one.name}/reach", one.reach, "positions", direction="max"))
-        for distance, values in one.accuracies.items():
+        for distance, values in one.recalled.items():
             if values:
                 every.append(Metric(f"{one.name}/accuracy_{distance}", statistics.median(values), direction="max"))
         for length, cost in one.costs.items():
@@ -239,7 +253,7 @@ def metrics(found: Sequence[Measured]) -> tuple[Metric, ...]:
 def best(found: Sequence[Measured]) -> list[Metric]:
     """The highest median accuracy of a model at the longest distance; nothing where no model has a result there."""
     longest = max((distance for one in found for distance in one.accuracies), default=None)
-    at_longest = [one.accuracies[longest] for one in found if longest is not None and one.accuracies.get(longest)]
+    at_longest = [one.recalled[longest] for one in found if longest is not None and one.recalled.get(longest)]
     return [Metric(HEADLINE, max(map(statistics.median, at_longest)), direction="max")] if at_longest else []
 
 
@@ -254,21 +268,23 @@ def recalls(found: Sequence[Measured], stage: LongRange) -> Table:
     distances = sorted(stage.distances)
     rows: list[tuple[str, ...]] = []
     for one in found:
-        each = [one.accuracies.get(distance, []) for distance in distances]
+        each = [one.recalled.get(distance, []) for distance in distances]
+        counts = [len(one.accuracies.get(distance, [])) for distance in distances]
         reach = NO_RESULT if one.reach is None else str(one.reach)
-        rows.append((one.name, *(_median(own, stage.seeds) for own in each), reach))
+        rows.append((one.name, *(_median(own, n, stage.seeds) for own, n in zip(each, counts, strict=True)), reach))
         if any(len(own) > 1 for own in each):
             rows.append(("", *(f"{min(own):.2f}-{max(own):.2f}" if own else "" for own in each), ""))
     seeds = "1 seed" if stage.seeds == 1 else f"median of {stage.seeds} seeds, below it the lowest and the highest"
+    seeds += "; one without a result counts as 0" if any(one.lost for one in found) else ""
     title = f"accuracy by distance, {seeds}; reach: the longest up to which it is {RECALLED} or more"
     return Table(title, ("model", *map(str, distances), "reach"), tuple(rows))
 
 
-def _median(values: Sequence[float], seeds: int) -> str:
-    """With the count where some seeds have no result."""
+def _median(values: Sequence[float], n: int, seeds: int) -> str:
+    """With `n`, the count of those that have a result, where some seeds have none."""
     if not values:
         return NO_RESULT
-    return f"{statistics.median(values):.3f}" + (f" (n={len(values)})" if len(values) < seeds else "")
+    return f"{statistics.median(values):.3f}" + (f" (n={n})" if n < seeds else "")
 
 
 def costs(found: Sequence[Measured], stage: LongRange) -> Table:
@@ -309,7 +325,7 @@ def draw(path: Path, found: Sequence[Measured], guess: float, title: str) -> Non
     """Accuracy against distance, and time and memory against length."""
     from pipeline.report import long_range
 
-    recalled = {one.name: {at: values for at, values in one.accuracies.items() if values} for one in found}
+    recalled = {one.name: {at: values for at, values in one.recalled.items() if values} for one in found}
     times = {one.name: {at: (c.median, c.least, c.most) for at, c in one.costs.items()} for one in found}
     peaks = {one.name: {at: c.peak / 2**20 for at, c in one.costs.items()} for one in found}
     long_range.figure(path, recalled, times, peaks, whose=_whose(found), guess=guess, title=title)
