@@ -160,6 +160,37 @@ def test_jax_compares_models_too(tmp_path: Path) -> None:
     check(run, ("gru",), 1)
 
 
+OWN = """
+from typing import ClassVar
+
+from pipeline.contracts import Dataset
+from pipeline.datasets.recall import Recall
+from pipeline.spec import spec
+
+@spec
+class Mine(Dataset):
+    task: ClassVar = Recall.task
+    distance: int = 4
+    train: int = 64
+
+    def load(self, root, seed):
+        return Recall(distance=self.distance, train=self.train, validation=8, test=8).load(root, seed)
+"""
+
+
+@pytest.mark.wide
+def test_of_data_of_the_users_no_guess_is_shown(tmp_path: Path) -> None:
+    """It was of `dataset.symbols`, which they lacked: a traceback when all was trained."""
+    write_files(tmp_path, {"own_recall.py": OWN, "conf/dataset/mine.yaml": "_target_: own_recall.Mine\ndistance: 4\n"})
+    words = (*SMALL[:-1], "dataset=mine", "stage.models.gru=null", "stage.models.attention=null")
+    known = {"PIPELINE_MODULES": "own_recall", "PYTHONPATH": str(tmp_path)}
+    result = pipeline(tmp_path, *words, "stage.timed='training.batch_size=8'", "--config-dir=conf", **known)
+    assert result.returncode == 0, result.stderr
+    assert "parameters" in result.stdout and "guess" not in result.stdout
+    (run,) = [run for run in runs(tmp_path) if (run / "cells").exists()]
+    assert (run / "artifacts" / "figures" / "long_range.png").stat().st_size > 5000
+
+
 @pytest.mark.wide
 def test_models_are_held_against_each_other(tmp_path: Path) -> None:
     two = (word.replace("stage.seeds=1", "stage.seeds=2") for word in SMALL)

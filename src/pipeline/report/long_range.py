@@ -22,7 +22,7 @@ def figure(
     peaks: Mapping[str, Mapping[int, float]],
     *,
     whose: str,
-    guess: float,
+    guess: float | None,
     title: str,
 ) -> None:
     """By model: accuracies by distance, seconds of a sequence and MiB by length. Bars: from the least to the most.
@@ -44,7 +44,8 @@ def figure(
         _with_bars(accuracy, {at: spread(values) for at, values in recalled[name].items()}, bars)
         _with_bars(time, {at: (1e3 * a, 1e3 * b, 1e3 * c) for at, (a, b, c) in times[name].items()}, bars)
         memory.plot([*peaks[name]], [*peaks[name].values()], **style)
-    accuracy.axhline(guess, color=GREY, ls="--", label="a guess")
+    if guess is not None:
+        accuracy.axhline(guess, color=GREY, ls="--", label="a guess")
     accuracy.set_ylim(0, 1.03)
     memory.set_ylim(0, 1.05 * memory.get_ylim()[1])
     _label(accuracy, recalled, "distance, positions", "test accuracy")

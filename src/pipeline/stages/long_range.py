@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import Field, PositiveInt
 
 from pipeline.contracts import Stage
+from pipeline.datasets.recall import Recall as RecallData
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.report.csv_file import csv_file
@@ -137,10 +138,11 @@ class LongRange(Stage):
         entries = run_cells(run, self.plan(experiment))
         found = [measured(name, entries) for name in self.chosen]
         write_csv(run.artifact("tables/long_range.csv"), found)
-        guess = 1 / experiment.data_source.symbols  # type: ignore[attr-defined]  # of dataset=recall
+        source = experiment.data_source
+        guess = 1 / source.symbols if isinstance(source, RecallData) else None  # of other data nobody knows
         result = Result(
             metrics=metrics(found),
-            table=(("guess", f"an accuracy of {guess:.3f}"), *parameters(found)),
+            table=(*([] if guess is None else [("guess", f"an accuracy of {guess:.3f}")]), *parameters(found)),
             notes=caveats(entries),
             tables=(recalls(found, self), costs(found, self)),
             failed=without_result(entries),
@@ -321,7 +323,7 @@ def write_csv(path: Path, found: Sequence[Measured]) -> None:
                 rows.writerow((one.name, length - 1, length, "", *numbers))
 
 
-def draw(path: Path, found: Sequence[Measured], guess: float, title: str) -> None:
+def draw(path: Path, found: Sequence[Measured], guess: float | None, title: str) -> None:
     """Accuracy against distance, and time and memory against length."""
     from pipeline.report import long_range
 
