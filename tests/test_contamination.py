@@ -203,8 +203,10 @@ def test_linear_positions_of_another_context(tmp_path: Path) -> None:
 def test_pairs_that_were_trained_on(tmp_path: Path) -> None:
     words = ("stage=seq2seq", "dataset=reversals", "dataset.validation=50", "model.width=16", "model.heads=2")
     run, _ = notes(tmp_path, *words, "dataset.train=400", "dataset.test=50")
-    _, said = notes(tmp_path, *words, "dataset.train=400", "dataset.test=200", f"model.start={run}")
+    second, said = notes(tmp_path, *words, "dataset.train=400", "dataset.test=200", f"model.start={run}")
     test, validation = said
+    again = read_result(done(tmp_path, "stage=evaluate", f"run={second}", "tracking=none"))
+    assert again is not None and test in again.notes and validation not in again.notes
     assert " of the 50 validation examples (contamination): " in validation
     count = int(
         test.partition(f"model.start: {run} was trained on ")[2].partition(

@@ -23,6 +23,7 @@ from pipeline.machine.cache_folder import cache_root
 from pipeline.models import PADDING
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config
+from pipeline.runs.result import read_result
 from pipeline.tokens import KINDS
 
 if TYPE_CHECKING:
@@ -48,6 +49,13 @@ def said_of_contamination(experiment: Experiment, data: Data, receipt: Mapping[s
             yield f"dataset.tokens: those of {learner.name} were learned from {said}"
     elif tokens is not None:
         yield f"dataset.tokens: {tokens} is in no run's folder; what it was learned from is not known: {UNKNOWN}"
+
+
+def noted(run: Path) -> tuple[str, ...]:
+    """What a training has noted of its test: its result says so again wherever it is measured again."""
+    result = read_result(run)
+    ends = (f"(contamination): {HELD_OUT['test']}", UNKNOWN)
+    return tuple(note for note in (result.notes if result else ()) if note.endswith(ends))
 
 
 def lineage(files: Sequence[str]) -> tuple[list[Path], list[str]]:

@@ -22,6 +22,7 @@ from pipeline.runs.result import Result, metrics_of
 from pipeline.runs.run import Run
 from pipeline.runs.saved import check_outputs, saved_weights
 from pipeline.spec import spec
+from pipeline.stages.contamination import noted
 from pipeline.stages.measuring import Measured, asks_the_data, measure, said_of_metrics, try_metrics
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Evaluate(Stage):
         return Result(
             metrics=found.kept,
             table=tuple(_rows(source, found, resolved, _changed(source, experiment.training.metrics))),
-            notes=(*notes, *said_of_metrics(experiment, data.task), *data.notes, *of_data),
+            notes=(*notes, *noted(source), *said_of_metrics(experiment, data.task), *data.notes, *of_data),
             details=found.details.tables,
             failed=found.fault,
         )
