@@ -54,6 +54,19 @@ def test_a_torch_model_is_read_without_this_package(torch_run: Path, form: str) 
 
 
 @pytest.mark.wide
+@pytest.mark.parametrize("form", ["torch_export", "onnx"])
+def test_a_test_set_of_one_example_is_enough(tmp_path: Path, form: str) -> None:
+    """A batch of one was taken for a size that is fixed, and the message blamed an operation of the model."""
+    generator = np.random.default_rng(0)
+    x, y = generator.random((41, 4)).astype(np.float32), np.arange(41) % 3
+    np.savez(tmp_path / "one.npz", x_train=x[:40], y_train=y[:40], x_test=x[40:], y_test=y[40:])
+    words = ("stage=train", "dataset=npz", "dataset.file=one.npz", "model=linear", "training.epochs=1", "tracking=none")
+    run = done(tmp_path, *words, "dataset.validation=0.2")
+    made = done(tmp_path, "stage=export", f"run={run.name}", f"stage.format={form}", "tracking=none")
+    assert read_json(made / "receipt.json")["export"]["largest_difference"] < 1e-5
+
+
+@pytest.mark.wide
 @pytest.mark.parametrize(("backend", "form"), KERAS)
 def test_a_keras_model_is_read_without_this_package(keras_runs: dict[str, Path], backend: str, form: str) -> None:
     """Its convolutions and its gelu are classes and functions of ours: Keras's own file gets Keras's in their place."""

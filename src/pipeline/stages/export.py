@@ -107,9 +107,10 @@ class Export(Stage):
             expected = predict(data.normalisation.of_rounded(x))
         folder = run.artifact(f"export/{self.format}")
         module = importlib.import_module(experiment.backend.module(self.by))
+        two = np.resize(x, (2, *x.shape[1:]))  # a single example twice: a batch of one is traced as a fixed size
         try:
             folder.mkdir()
-            wrote = module.write(experiment, data, saved, plain, self.format, folder, x[:2])
+            wrote = module.write(experiment, data, saved, plain, self.format, folder, two)
             read = read_back(self.format, folder, x, experiment.backend.name)
             difference = compare(wrote, read, expected, self.format)
         except BaseException:  # also when it is stopped: what has not been compared is not left lying about
