@@ -215,6 +215,16 @@ def test_each_setting_of_a_problem_has_its_classical_solution() -> None:
     assert alone.name == "function-polynomial"
 
 
+def test_settings_that_a_config_leaves_out_are_the_problems_own() -> None:
+    """A key that one config had and the other had not was a KeyError, after all trainings."""
+    plan: Any = []
+    for settings in ({}, {"interior": 6}, {"interior": Function().interior}):
+        one = SimpleNamespace(dataset=Function(**settings), config={"dataset": settings})
+        plan.append(SimpleNamespace(cell=SimpleNamespace(experiment=one)))
+    found = [one.name for one in classical(plan, 200)]
+    assert found == [f"function-polynomial interior={interior}" for interior in (Function().interior, 6)]
+
+
 class DearToEvaluate(Function):
     """Its solution takes a second at many points; solving takes next to nothing."""
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import csv
-import json
 import statistics
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
@@ -107,7 +106,7 @@ class PinnComparison(Stage):
         """Solve, and hold the rows against each other."""
         run.journal.write_receipt(receipt.before(experiment, resolved))
         plan = self.plan(experiment)
-        for problem, _ in with_classical(plan):
+        for problem in with_classical(plan):
             check_classical(problem)  # before the trainings, which take hours
         entries = run_cells(run, plan)
         found = [
@@ -206,15 +205,14 @@ def to_reach(histories: Sequence[Sequence[tuple[float, float]]], level: float) -
     return Reached(len(each), statistics.median(each) if each else float("inf"))
 
 
-def with_classical(plan: Sequence[Decision]) -> list[tuple[Any, Mapping[str, Any]]]:
-    """Each problem that has a classical solver, once, and its settings."""
-    problems: dict[str, tuple[Any, Mapping[str, Any]]] = {}
+def with_classical(plan: Sequence[Decision]) -> list[Any]:
+    """Each problem that has a classical solver, once."""
+    found: list[Any] = []
     for decision in plan:
         one = decision.cell.experiment
-        if one is not None and offers(one.dataset, Problem.classical):
-            settings = one.config["dataset"]
-            problems.setdefault(json.dumps(settings, sort_keys=True), (one.dataset, settings))
-    return [*problems.values()]
+        if one is not None and offers(one.dataset, Problem.classical) and one.dataset not in found:
+            found.append(one.dataset)
+    return found
 
 
 def classical(plan: Sequence[Decision], points: int, rows: Iterable[str] = ()) -> list[Measured]:
@@ -224,9 +222,10 @@ def classical(plan: Sequence[Decision], points: int, rows: Iterable[str] = ()) -
     solver or one of `rows` has, the problem says whose it is.
     """
     taken, problems, found = set(rows), with_classical(plan), []
-    for problem, settings in problems:
-        alike = [other for same, other in problems if type(same) is type(problem)]
-        apart = [f"{key}={value}" for key, value in settings.items() if any(one[key] != value for one in alike)]
+    for problem in problems:
+        alike = [one for one in problems if type(one) is type(problem)]
+        settings = {one.name: getattr(problem, one.name) for one in fields(problem)}
+        apart = [f"{key}={value}" for key, value in settings.items() if any(getattr(o, key) != value for o in alike)]
         grid = problem.domain.grid(points)
         few = problem.domain.grid(FEW)
         problem.classical(few)  # what is imported for it does not count in its time
