@@ -27,7 +27,17 @@ from pipeline.report.table import show_result
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, by_name, rate, read_result
-from pipeline.stages.seeds import Trained, metrics, of_lengths, timings
+from pipeline.stages.seeds import (
+    Trained,
+    lacking,
+    means,
+    metrics,
+    of_data,
+    of_lengths,
+    of_tests,
+    timings,
+    write_csv,
+)
 from pipeline.study.outcome import Outcome
 from pipeline.study.report import differences, section, unlike
 
@@ -158,6 +168,42 @@ def test_an_interval_needs_three_seeds(seeds: int) -> None:
     runs = [Trained(str(seed), Path(), one, trained_at(1.0), {}, [], ()) for seed, one in enumerate(results)]
     found = by_name(metrics(runs))
     assert ("test/accuracy_low" in found, "test/loss_high" in found) == (seeds == 3, seeds == 3)
+
+
+def trained_to(tmp_path: Path, seed: int, results: dict[str, float], **receipt: Any) -> Trained:
+    metrics = {name: Metric(name, value) for name, value in results.items()}
+    about = {"task": {"score": "accuracy"}, "training_rate": {}, **receipt}
+    return Trained(str(seed), tmp_path, metrics, trained_at(1.0), about, [], ())
+
+
+def test_a_result_that_some_seeds_lack_is_of_those_that_have_it(tmp_path: Path) -> None:
+    """R² of targets that are all the same is none: the whole result was lost, by a KeyError after all trainings."""
+    usual = {"test/loss": 1.0, "test/accuracy": 0.5}
+    each = [usual, {**usual, "test/r2": 0.25}, {**usual, "test/r2": 0.75}]
+    runs = [trained_to(tmp_path, seed, one) for seed, one in enumerate(each)]
+    for order in (runs, runs[::-1]):
+        found = by_name(metrics(order))
+        assert found["test/r2"].value == 0.5
+        assert ("seed_0/test_r2" in found, found["seed_1/test_r2"].value) == (False, 0.25)
+        assert dict(means(order))["test r2"].startswith("0.5000 (mean; n=2, ")
+        assert lacking(order) == ["test/r2: 2 of 3 seeds have one; the mean is of those"]
+        write_csv(tmp_path / "seeds.csv", order)
+        with (tmp_path / "seeds.csv").open() as file:
+            assert [row["test_r2"] for row in csv.DictReader(file)] == [
+                str(one.results["test/r2"].value) if "test/r2" in one.results else "" for one in order
+            ]
+    assert lacking(runs[1:]) == []
+
+
+def test_what_the_seeds_do_not_share_is_not_the_stages(tmp_path: Path) -> None:
+    """Its receipt named the first seed's test, by which others are held to be comparable."""
+    same = {"data_sha256": "a", "held_out": {"validation": "v", "test": "t"}}
+    other = {"data_sha256": "b", "held_out": {"validation": "w", "test": "u"}}
+    one, two, three = (trained_to(tmp_path, 0, {}, **about) for about in (same, same | {"data_sha256": "b"}, other))
+    assert of_data([one, one]) == same and of_tests([one, two]) == []
+    assert of_data([one, two]) == {"held_out": same["held_out"]}
+    assert of_data([one, three]) == {"held_out": {}}
+    assert of_tests([one, three]) == ["the seeds were tested on different examples: the interval is of these, too"]
 
 
 @given(st.lists(st.lists(accuracy, min_size=1, max_size=5), min_size=1, max_size=4))

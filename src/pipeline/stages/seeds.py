@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -32,14 +32,7 @@ if TYPE_CHECKING:
     from pipeline.experiment.training import Training
     from pipeline.sweep.entries import Entry
 
-FROM_FIRST = (
-    "data_sha256",
-    "held_out",
-    "precision",
-    "device",
-    "parameters",
-    "task",
-)  # of the first seed's receipt: the same for all
+FROM_FIRST = ("precision", "device", "parameters", "task")  # of the first seed's receipt: the same for all
 
 
 @spec
@@ -69,16 +62,18 @@ class Seeds(Stage):
         write_csv(run.artifact("seeds.csv"), trained)
         keep_first(run, trained[0])
         first = trained[0].receipt
-        receipt |= {key: first[key] for key in FROM_FIRST if key in first} | timings(trained)
+        receipt |= {key: first[key] for key in FROM_FIRST if key in first} | of_data(trained) | timings(trained)
         run.journal.write_receipt(receipt)
         return Result(
             metrics=metrics(trained),
-            table=tuple((name.replace("/", " "), _mean(values_of(trained, name))) for name in trained[0].results),
+            table=means(trained),
             tables=(grid(trained, asked),),
             notes=(
                 "the interval is of seeds, on this machine, with these versions: another machine rounds otherwise, and "
                 "training amplifies that",
                 *of_lengths(trained, experiment.training),
+                *of_tests(trained),
+                *lacking(trained),
                 *caveats(entries),
             ),
             failed=without_result(entries),
@@ -124,8 +119,8 @@ class Trained:
 def metrics(trained: Sequence[Trained]) -> tuple[Metric, ...]:
     """The mean of each result, its interval where the seeds are enough for one, and each seed's own."""
     found: list[Metric] = []
-    for name in trained[0].results:
-        values, first = values_of(trained, name), trained[0].results[name]
+    for name, first in declared(trained).items():
+        values = values_of(trained, name)
         mean, half = statistics.fmean(values), half_width(values)
         found.append(replace(first, value=mean))
         if half is not None:
@@ -137,14 +132,55 @@ def metrics(trained: Sequence[Trained]) -> tuple[Metric, ...]:
     return (*found, replace(trained[0].rate, value=statistics.median(rates(trained))))
 
 
+def means(trained: Sequence[Trained]) -> tuple[tuple[str, str], ...]:
+    """A row for each result: its mean and interval."""
+    return tuple((name.replace("/", " "), _mean(values_of(trained, name))) for name in declared(trained))
+
+
+def declared(trained: Sequence[Trained]) -> dict[str, Metric]:
+    """Every result that a seed has, by its name: that of the first seed which has it."""
+    found: dict[str, Metric] = {}
+    for one in trained:
+        found = {**one.results, **found}
+    return found
+
+
 def values_of(trained: Sequence[Trained], name: str) -> list[float]:
-    """The metric of that name of each seed's training."""
-    return [one.results[name].value for one in trained]
+    """The metric of that name of each training that has it."""
+    return [one.results[name].value for one in trained if name in one.results]
+
+
+def lacking(trained: Sequence[Trained]) -> list[str]:
+    """Notes on the results that some seeds lack, as R² of targets that are all the same."""
+    counts = {name: len(values_of(trained, name)) for name in declared(trained)}
+    return [
+        f"{name}: {n} of {len(trained)} seeds have one; the mean is of those"
+        for name, n in counts.items()
+        if n < len(trained)
+    ]
 
 
 def rates(trained: Sequence[Trained]) -> list[float]:
     """The training rate of each seed's run."""
     return [one.rate.value for one in trained]
+
+
+def of_data(trained: Sequence[Trained]) -> dict[str, Any]:
+    """By what a receipt knows the data: what all seeds share, since a dataset may draw by the seed."""
+    whole = shared([{"data_sha256": one.receipt["data_sha256"]} for one in trained])
+    return whole | {"held_out": shared([one.receipt["held_out"] for one in trained])}
+
+
+def shared(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The items of the first that all others have."""
+    return {key: value for key, value in parts[0].items() if all(one.get(key) == value for one in parts)}
+
+
+def of_tests(trained: Sequence[Trained]) -> list[str]:
+    """A note where the seeds' tests hold different examples."""
+    if len({one.receipt["held_out"].get("test") for one in trained}) == 1:
+        return []
+    return ["the seeds were tested on different examples: the interval is of these, too"]
 
 
 def timings(trained: Sequence[Trained]) -> dict[str, Any]:
@@ -204,8 +240,10 @@ def of_lengths(trained: Sequence[Trained], training: Training) -> list[str]:
 def write_csv(path: Path, trained: Sequence[Trained]) -> None:
     """A row for each seed: its results, without what the machine was busy with."""
     with csv_file(path) as rows:
-        rows.writerow(["seed", *(name.replace("/", "_") for name in trained[0].results)])
-        rows.writerows([one.seed, *(one.results[name].value for name in trained[0].results)] for one in trained)
+        names = declared(trained)
+        rows.writerow(["seed", *(name.replace("/", "_") for name in names)])
+        for one in trained:
+            rows.writerow([one.seed, *(one.results[name].value if name in one.results else "" for name in names)])
 
 
 def keep_first(run: Run, first: Trained) -> None:
