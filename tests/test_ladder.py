@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,12 +17,15 @@ from typing import Any, cast
 import pytest
 from command import COMMAND, Done, environment, pipeline, refused, runs, status
 
+from pipeline.command_line import composed
 from pipeline.models.gpt import Gpt
+from pipeline.ready import load_checked
 from pipeline.runs.records import read_config, read_metrics
 from pipeline.runs.result import Metric
 from pipeline.stages.ladder import Ladder, Rung, at_rate, notes
 
 SMALL = ("dataset=digits", "dataset.train_size=320", "training.epochs=2", "training.batch_size=32")
+LOADING = ("transfer", "threads", "resident")
 SHORT = ("stage=ladder", *SMALL, "tracking=none", "model=linear", "~stage.rungs.compiled", "~stage.rungs.workers")
 
 
@@ -184,6 +188,26 @@ def test_a_models_rung_is_changed_or_left_out_by_its_name() -> None:
     assert Ladder(rungs=changed).all_rungs(gpt) == changed
     with pytest.raises(ValueError, match=r"rungs={'amp': None}: a ladder has at least one rung"):
         Ladder(rungs={"amp": None})
+
+
+def test_a_rung_of_another_precision_keeps_what_is_set_beside_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rung's precision took the whole group's place: an observed dtype that had been let pass failed the rung."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    found: list[dict[str, Any]] = []
+
+    def check(config: Any, _: Sequence[str]) -> int:
+        experiment = load_checked(config)
+        found.extend(one.config["precision"] for one in experiment.stage.kinds(experiment))
+        return 0
+
+    three = ("stage.rungs.amp='precision=mixed_bf16'", "+stage.rungs.scaled='precision=mixed_fp16'")
+    own = "+stage.rungs.own='precision=mixed_fp16 precision.strict=true precision.initial_scale=2.0'"
+    set_for_all = ("precision=mixed_fp16", "precision.initial_scale=8.0", "precision.strict=false")
+    composed([*SHORT, *(f"~stage.rungs.{name}" for name in LOADING), *three, own, *set_for_all], check)
+    assert [(one["name"], one["strict"], one.get("initial_scale")) for one in found] == [
+        *(("mixed_fp16", False, 8.0), ("mixed_bf16", False, None)),
+        *(("mixed_fp16", False, 8.0), ("mixed_fp16", True, 2.0)),
+    ]
 
 
 @pytest.mark.wide

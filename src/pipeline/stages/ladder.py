@@ -38,6 +38,7 @@ from pipeline.sweep.notes import period_of
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
+    from pipeline.machine.precision import Precision
     from pipeline.sweep.entries import Entry
     from pipeline.sweep.plan import Decision
 
@@ -138,9 +139,18 @@ def _rung(experiment: Experiment, name: str, text: str, below: Variant | None) -
     single = f"profile each rung as a single training by its words ({name}: {text}), as docs/ladder.md shows"
     refuse_profiler(experiment, single)  # not below: it is a mistake of the command, and not of this rung
     try:
-        return variant(experiment, {"rung": name}, text, above=below)
+        return _as_set(experiment.precision, variant(experiment, {"rung": name}, text, above=below))
     except UserError as error:
         raise UserError(f"stage.rungs.{name}={text!r}: {error}") from error
+
+
+def _as_set(precision: Precision, rung: Variant) -> Variant:
+    """A rung whose precision took the group's place, with what the user set for all beside the name."""
+    held: dict[str, bool | float] = {} if precision.strict else {"strict": False}
+    held |= {} if precision.initial_scale is None else {"initial_scale": precision.initial_scale}
+    own = rung.config["precision"]
+    kept = {key: value for key, value in held.items() if key in own and f"precision.{key}" not in rung.keys}
+    return replace(rung, config={**rung.config, "precision": {**own, **kept}})
 
 
 def _length(rung: Experiment) -> str:
