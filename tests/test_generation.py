@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -19,13 +20,14 @@ from in_backend import experiment
 from in_generation import KINDS, SHAPES, Compared, compared, random_weights
 
 from pipeline import tokens
-from pipeline.backends.shared.generation import generate
+from pipeline.backends.shared.generation import Uncached, generate
 from pipeline.backends.shared.sampling import Sampling
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import metrics_of
+from pipeline.stages import generated_text
 from pipeline.stages.generate import Generate, read_card
 from pipeline.stages.generated_text import Stops, readable
 
@@ -217,6 +219,23 @@ def test_a_text_ends_before_a_stop_token() -> None:
 
 def test_what_a_terminal_would_obey_is_not_shown() -> None:
     assert readable(b"a\x1b[2Jb\r\xff\n\tc\xc3\xa9") == "a\ufffd[2Jb\ufffd\ufffd\n\tcé"
+
+
+def test_a_context_of_one_token_has_a_rate(tmp_path: Path) -> None:
+    """Its window is computed anew for each token, without a step: the headline was missing, without a word."""
+
+    def decode_of(count: int) -> tuple[list[str], str]:
+        steps = Uncached(lambda x_BT: np.eye(5)[(x_BT + 1) % 5], 1, None)
+        found = generate(steps, [np.array([1])], 1, count, Sampling(temperature=0))
+        assert found.rows[0].tokens == [1, 2, 3, 4][: count + 1]
+        text, resolved = generated_text.Text(found.rows[0], 1, b""), Resolved(Place("cpu"), "fp32", "", "")
+        shown = generated_text.rows(["a"], [text], found, resolved, [tmp_path])
+        return [metric.name for metric in generated_text.metrics(found)], dict(shown)["decode"]
+
+    names, said = decode_of(3)
+    assert Generate.headline in names and re.fullmatch(r"[\d,]+ tokens/s: .* ms a window computed anew \(n=2\)", said)
+    names, said = decode_of(1)
+    assert Generate.headline not in names and said == "no rate: each text has one token, which the prefill gives"
 
 
 TEXT = "Call me Ishmael. Some years ago, never mind how long precisely, having little or no money in my purse.\n" * 30

@@ -101,7 +101,7 @@ def spread_of(values: Sequence[float]) -> dict[str, float]:
 def metrics(found: Generated) -> tuple[Metric, ...]:
     """Rates of all rows together; that of decoding has windows that moved, and what choosing a token takes."""
     decode: tuple[Metric, ...] = ()
-    if found.step_s:
+    if decoded(found):
         decode = (rate("decode/tokens_per_s", decoded(found) / decode_s(found), "tokens"),)
     return (
         count("prompts", len(found.rows)),
@@ -135,10 +135,7 @@ def rows(
     measured = {metric.name: metric.value for metric in metrics(found)}
     prefill = f"{measured['prefill/tokens_per_s']:,.0f} tokens/s: {found.prompted:,} tokens of the prompts at once"
     shown_rows.append(("prefill", prefill))
-    if found.step_s:
-        step, choice_s = (1e3 * float(np.median(times)) for times in (found.step_s, found.choose_s))
-        each = f"{step:.2f} ms a step and {choice_s:.2f} ms to choose (n={len(found.step_s)})"
-        shown_rows.append(("decode", f"{measured['decode/tokens_per_s']:,.0f} tokens/s: {each}"))
+    shown_rows.append(("decode", _decode(found, measured.get("decode/tokens_per_s"))))
     where = paths[0] if len(paths) == 1 else paths[0].parent
     start = f"{in_seconds(found.first_s)} before all that: prefills and a step, in which frameworks compile"
     about_it = (
@@ -148,6 +145,17 @@ def rows(
         ("written to", str(where)),
     )
     return [*shown_rows, *about_it]
+
+
+def _decode(found: Generated, tokens_per_s: float | None) -> str:
+    """The rate in words: of a context of one token there are no steps, since its window moves with each token."""
+    if tokens_per_s is None:
+        return "no rate: each text has one token, which the prefill gives"
+    if not found.step_s:
+        moved = f"{1e3 * float(np.median(found.moved_s)):.2f} ms a window computed anew (n={len(found.moved_s)})"
+        return f"{tokens_per_s:,.0f} tokens/s: {moved}"
+    step, choice_s = (1e3 * float(np.median(times)) for times in (found.step_s, found.choose_s))
+    return f"{tokens_per_s:,.0f} tokens/s: {step:.2f} ms a step and {choice_s:.2f} ms to choose (n={len(found.step_s)})"
 
 
 def readable(text: bytes) -> str:
