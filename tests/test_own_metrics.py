@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from PIL import Image
 from sklearn import metrics as reference
 
 from pipeline.contracts import Loss
+from pipeline.datasets import Data, Split
 from pipeline.datasets.loading import load_data
 from pipeline.errors import UserError
 from pipeline.experiment.training import Training
@@ -32,8 +33,9 @@ from pipeline.runs.code.code_hash import hash_of
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, read_result
 from pipeline.spec import build_as, spec
-from pipeline.stages.measuring import Measured, measure, try_loss
+from pipeline.stages.measuring import Measured, measure, try_loss, try_metrics
 from pipeline.tasks import Judge
+from pipeline.tasks.language_modelling import LanguageModelling
 
 HERE = Path(__file__).parent
 WORDS = ("dataset=digits", "training=quick", "tracking=none")
@@ -253,6 +255,27 @@ LOSSES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any], st
     ),
     "draws": (cross_entropy, lambda o, y: torchs(o + 0.1 * o.new_empty(o.shape).normal_(), y), None),
 }
+
+
+class Sized(Brier):
+    """One that notes the sizes of the outputs that it gets."""
+
+    sizes: ClassVar[list[int]] = []
+
+    def sums(self, outputs: np.ndarray, targets: np.ndarray) -> tuple[float, int]:
+        self.sizes.append(outputs.size)
+        return 0.0, len(targets)
+
+
+@pytest.mark.parametrize(("vocabulary", "sizes"), [(2**8, [2**20] * 2), (2**12, [2**22] * 2)])
+def test_a_metric_is_tried_on_few_sequences(vocabulary: int, sizes: list[int]) -> None:
+    """It was on 64 of any length, which took 4 GiB of a large vocabulary, whatever training.evaluation_batch_size."""
+    y = np.zeros((200, 1024), np.uint8)
+    split = Split(y, y)
+    data = Data(split, split, split, LanguageModelling(1024, vocabulary), "")
+    Sized.sizes.clear()
+    try_metrics((Sized(),), data)
+    assert Sized.sizes == sizes
 
 
 @pytest.mark.parametrize("how", LOSSES)

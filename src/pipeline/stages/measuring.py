@@ -15,6 +15,7 @@ from pipeline.errors import UserError
 from pipeline.experiment.metrics import is_judges, name_of
 from pipeline.machine.capability import Resolved
 from pipeline.metrics.total import Total
+from pipeline.models import Shapes
 from pipeline.raised import in_words
 from pipeline.runs.fit import Predict
 from pipeline.spec import choice, is_shipped
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 TRIED = 64  # examples by which a metric or a loss of the user's is tried
-LARGEST = 2**20  # numbers by which a loss is: a language model's outputs are large
+LARGEST = 2**20  # numbers of their outputs, at most: a language model's are many
 Trained = Callable[..., Any]  # (outputs, targets, and where some are padding the rows that count) -> a number
 
 
@@ -84,15 +85,21 @@ def try_metrics(metrics: tuple[MetricSpec, ...], data: Data) -> None:
     """
     for metric in metrics:
         metric.check(data.task.shapes.outputs)
+    batch = tried(data.task.shapes)
     for metric in filter(is_tried, metrics):
         generator, total = np.random.default_rng(0), Total(metric)
-        for rows in (slice(0, TRIED), slice(TRIED, 2 * TRIED)):
+        for rows in (slice(0, batch), slice(batch, 2 * batch)):
             y = data.targets(data.test.y[rows], "float64")
             outputs = generator.normal(size=(len(y), *data.task.shapes.outputs))
             if len(y):
                 add_to([total], data.task, read_only(outputs), read_only(y))
         if total.measured() is None and "gave nan" not in str(total.fault):
             raise UserError(f"training.metrics={total.name}: {total.fault}")
+
+
+def tried(shapes: Shapes) -> int:
+    """By how many examples a metric or a loss is tried."""
+    return max(1, min(TRIED, LARGEST // math.prod(shapes.outputs)))
 
 
 def try_loss(experiment: Experiment, data: Data, trained: Trained | None = None) -> None:
@@ -104,7 +111,7 @@ def try_loss(experiment: Experiment, data: Data, trained: Trained | None = None)
     loss, task = experiment.loss, data.task
     if is_shipped(loss):
         return
-    y = data.targets(data.train.y[: max(1, min(TRIED, LARGEST // math.prod(task.shapes.outputs)))])
+    y = data.targets(data.train.y[: tried(task.shapes)])
     normal = np.random.default_rng(0).standard_normal((len(y), *task.shapes.outputs), np.float32)
     likely = np.exp(normal)
     faults = []
