@@ -208,6 +208,21 @@ def test_examples_without_any_number_are_refused(shape: tuple[int, ...]) -> None
     assert str(caught.value) == f"{said} (see pipeline.datasets.Data)"
 
 
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        ((0, 1, 2), "the name of a class is 0, of type int; give texts"),
+        (("a", "b", "a"), "two of its classes are called 'a'; give each a name of its own"),
+    ],
+)
+def test_classes_that_cannot_be_told_apart_by_names_are_refused(classes: Any, said: str) -> None:
+    """The run failed when it was trained, as it wrote its figures and tables."""
+    split = Split(np.zeros((3, 2)), np.arange(3))
+    with pytest.raises(UserError) as caught:
+        check_data(Data(split, split, split, Classification((2,), classes), ""), "mine")
+    assert str(caught.value) == f"dataset=mine: {said} (see pipeline.datasets.Data)"
+
+
 def test_numbers_beyond_float32_are_refused() -> None:
     """They became inf in a training in float32, and the message blamed the learning rate."""
     for value in (1e39, -1e39):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from numbers import Real
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy as np
 from pipeline.datasets import Data, Split
 from pipeline.errors import UserError
 from pipeline.models import Shapes
+from pipeline.tasks import Task
+from pipeline.tasks.classification import Classification
 
 SPLITS = ("train", "validation", "test")
 
@@ -21,6 +24,7 @@ def check_data(data: Data, dataset: str) -> None:
     if not isinstance(data, Data):
         raise _broken(dataset, f"load() gives {type(data).__name__}", "give pipeline.datasets.Data")
     _check_scale(data.scale, dataset)
+    _check_classes(data.task, dataset)
     shapes = data.task.shapes
     for name in SPLITS:
         split = getattr(data, name)
@@ -44,6 +48,16 @@ def _check_scale(scale: object, dataset: str) -> None:
         usable = isinstance(scale, Real) and np.float32(scale) > 0 and np.isfinite(np.float32(scale))
     if not usable:
         raise _broken(dataset, f"scale={scale}", "x is divided by it: give a positive number, in float32 too")
+
+
+def _check_classes(task: Task, dataset: str) -> None:
+    """Refuse classes whose names tables, figures and files could not tell apart."""
+    names = task.classes if isinstance(task, Classification) else ()
+    for name, count in Counter(names).items():
+        if not isinstance(name, str):
+            raise _broken(dataset, f"the name of a class is {name!r}, of type {type(name).__name__}", "give texts")
+        if count > 1:
+            raise _broken(dataset, f"two of its classes are called {name!r}", "give each a name of its own")
 
 
 def _check_normalisation(data: Data, dataset: str) -> None:
