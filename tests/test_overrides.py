@@ -170,7 +170,9 @@ NAMED = {
     "-m experiment=keras_search seed=range(1e9)": (
         "seed=range(1e9): more than 1,000 values; interval(a,b) is searched as a whole"
     ),
-    "-m experiment=keras_search ++hydra.sweeper.params.seed='range(1,5,0)'": "seed=range(1,5,0): integer ...",
+    "-m experiment=keras_search ++hydra.sweeper.params.seed='range(1,5,0)'": (
+        "seed=range(1,5,0): range() arg 3 must not be zero"
+    ),
     "hydra.searchpath=[file:///nope]": "hydra.searchpath: /nope is not there; write file://<folder>",
     "--config-path x.yaml": "--config-path x.yaml: cannot be composed (ValueError: Using config_path to specify ...",
     "-m -- seed=1,2": "--: leave it out; flags and overrides may stand in any order, and no key begins with -",

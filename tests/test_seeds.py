@@ -219,7 +219,7 @@ def outcome(*accuracies: float) -> Outcome:
     each = {f"seed_{seed}/test_accuracy": value for seed, value in enumerate(accuracies)}
     receipt: dict[str, Any] = {"backend": "torch"}
     receipt |= {"device": {"effective": "cpu"}, "precision": {"effective": "fp32"}}
-    receipt |= {"roles": dict.fromkeys(each, "seed")}
+    receipt |= {"roles": dict.fromkeys(each, "seed"), "data_sha256": "d", "held_out": {"test": "t"}}
     return Outcome({"test/accuracy": statistics.fmean(accuracies), **each}, {"run_s": 1.0}, receipt, [], "")
 
 

@@ -54,7 +54,7 @@ def said_of_contamination(experiment: Experiment, data: Data, receipt: Mapping[s
 def noted(run: Path) -> tuple[str, ...]:
     """What a training has noted of its test: its result says so again wherever it is measured again."""
     result = read_result(run)
-    ends = (f"(contamination): {HELD_OUT['test']}", UNKNOWN)
+    ends = (f"(contamination): {OPTIMISTIC['test']}", UNKNOWN)
     return tuple(note for note in (result.notes if result else ()) if note.endswith(ends))
 
 
