@@ -255,6 +255,7 @@ def test_a_run_without_the_run_that_it_began_from_is_evaluated_as_before(tmp_pat
 
 
 @pytest.mark.parametrize(("file", "key"), [("weights", "model.start"), ("adapters", "model.adapters.start")])
+@pytest.mark.wide
 def test_what_is_not_what_its_run_saved_starts_no_training(
     base: Path, tuned: Path, tmp_path: Path, file: str, key: str
 ) -> None:

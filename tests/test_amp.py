@@ -124,6 +124,7 @@ CHANGED = ("training.clip_norm=0.01", "training.clip_value=0.005", "schedule=one
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 @pytest.mark.parametrize("changed", [(), pytest.param(CHANGED, marks=pytest.mark.wide)])
+@pytest.mark.wide
 def test_the_first_step_is_the_one_that_training_took(place: Path, backend: str, changed: tuple[str, ...]) -> None:
     """A run of one step, without dropout: what the probe says of it is where the training ended, also where gradients
     are clipped and a schedule sets the rate."""

@@ -31,6 +31,7 @@ def text() -> str:
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+@pytest.mark.wide
 def test_one_batch_is_learned_by_heart_from_the_loss_of_a_guess(tmp_path: Path, backend: str) -> None:
     (tmp_path / "mine.txt").write_text(text())
     run = done(tmp_path, *WORDS, f"backend={backend}")

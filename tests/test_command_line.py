@@ -588,6 +588,7 @@ def test_configs_by_the_environment_then_here_then_the_checkout(tmp_path: Path) 
     assert refused(tmp_path, PIPELINE_CONF="nowhere") == "PIPELINE_CONF=nowhere: holds no config.yaml"
 
 
+@pytest.mark.wide
 def test_configs_of_the_installed_package(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()

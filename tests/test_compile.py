@@ -296,6 +296,7 @@ def test_the_condition_named_is_of_what_is_compiled_again(tmp_path: Path) -> Non
         assert ("in step (counted.py" if "optimizer's update" in note else "in forward (halves.py") in note
 
 
+@pytest.mark.wide
 def test_only_torch_has_it(tmp_path: Path) -> None:
     assert refused(tmp_path, "backend=jax", "backend.compile=true").startswith(
         "backend.compile: no such key (backend=torch has it); "

@@ -34,12 +34,14 @@ def expected(backend: str) -> str:
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+@pytest.mark.wide
 def test_a_gpu_that_the_framework_does_not_find_is_one_message(backend: str, tmp_path: Path) -> None:
     words = ("dataset=digits", "training=quick", f"backend={backend}")
     assert said(tmp_path, *words) == expected(backend)
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+@pytest.mark.wide
 def test_a_problem_says_the_same(backend: str, tmp_path: Path) -> None:
     words = ("stage=pinn", "dataset=function", "solver=deepxde", "solver.steps=2", f"backend={backend}")
     assert said(tmp_path, *words) == expected(backend)

@@ -74,6 +74,7 @@ def copied(program: Program) -> tuple[str | None, np.ndarray, np.ndarray]:
     return said, x.reshape(9, 72).T, y
 
 
+@pytest.mark.wide
 def test_tma_swaps_the_chunks_of_a_line_and_fills_up_with_zeros(kernel: Kernel) -> None:
     said, x, y = copied(kernel("const __grid_constant__ TensorMap map, float *y, const half *x", COPY))
     assert said is None

@@ -443,6 +443,7 @@ class OnACardAlone(Source):
         ),
     ],
 )
+@pytest.mark.wide
 def test_a_users_cuda_is_rehearsed_where_there_is_a_gpu_too(
     tmp_path: Path, change: tuple[str, str], fault: str | None, note: str
 ) -> None:

@@ -492,6 +492,7 @@ def test_openmp_that_the_compiler_lacks_is_said(tmp_path: Path, monkeypatch: pyt
     assert cast(list[str], facts[WARNINGS])[0].startswith("#pragma omp is ignored: the compiler does not take -fopenmp")
 
 
+@pytest.mark.wide
 def test_threads_are_kept_on_different_cores_while_they_work() -> None:
     """And may go where they could before, afterwards: this process computes other things too."""
     before, cores, seen = os.sched_getaffinity(0), len(allowed_cores()), set[frozenset[int]]()

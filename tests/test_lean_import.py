@@ -54,6 +54,7 @@ def run(script: str) -> list[str]:
 @pytest.mark.parametrize(
     ("before", "early"), [("", "False"), pytest.param("import scipy.signal", "True", marks=pytest.mark.wide)]
 )
+@pytest.mark.wide
 def test_scipy_signal_and_the_compiler_are_imported_by_who_wants_them_and_not_before(before: str, early: str) -> None:
     """A step under the Observer, as the first of every training, took two seconds more than one without it."""
     assert run(SIGNAL.format(before=before) + STEP) == [f"{early} 1.0 True", "False"]

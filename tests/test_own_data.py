@@ -296,6 +296,7 @@ def test_a_file_with_its_own_split_and_named_classes(tmp_path: Path) -> None:
     assert (sizes(data), data.task.card()["classes"], data.scale) == ((300, 0, 100), ["even", "odd"], None)
 
 
+@pytest.mark.wide
 def test_a_folder_of_images_trains(tmp_path: Path) -> None:
     """As a command, and after a change of an image the run is another by its code's hash."""
     x, y = digits()

@@ -119,6 +119,7 @@ def test_a_row_of_the_best_of_several_seeds_is_refused(tmp_path: Path) -> None:
     ],
     ids=["pinn", "long_range", "comparison", "seeds", "amp"],
 )
+@pytest.mark.wide
 def test_a_grid_whose_cells_share_a_seed_is_refused(tmp_path: Path, words: tuple[str, ...], key: str) -> None:
     """The same network would count twice in the median over the seeds."""
     said = refused(tmp_path, "-m", *words, "seed=0,3,5,8")

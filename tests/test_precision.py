@@ -172,6 +172,7 @@ def test_products_on_another_device_fail_the_run_if_strict(names: list[str]) -> 
         pytest.param("false", 1, (0, "FINISHED", PROBLEM), marks=pytest.mark.wide),
     ],
 )
+@pytest.mark.wide
 def test_a_mismatch_on_the_command_line(strict: str, epochs: int, ends: tuple[int, str, str], tmp_path: Path) -> None:
     (tmp_path / "planted.py").write_text(PLANTED)
     (tmp_path / "conf" / "model").mkdir(parents=True)

@@ -268,6 +268,7 @@ def test_an_end_before_the_last_validation_loses_no_step(tmp_path: Path, backend
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+@pytest.mark.wide
 def test_a_stop_in_a_validation_loses_no_step(tmp_path: Path, backend: str) -> None:
     """Lightning ends a fit itself on SIGTERM, between two batches of a validation."""
     words = (

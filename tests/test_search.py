@@ -596,6 +596,7 @@ def test_a_job_that_outlives_its_search_is_not_ended_by_a_closed_trial(tmp_path:
     pruner(2, {"a": 0.6})
 
 
+@pytest.mark.wide
 def test_mistakes_of_a_metric(tmp_path: Path) -> None:
     one = (*OPTUNA, "optimizer=adam,sgd")
     for metric in ("validation/loss", "test/brier"):

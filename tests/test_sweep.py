@@ -176,6 +176,7 @@ def other_stepping(kept: str) -> dict[str, Any]:
     return {"device": {**device, "hardware": {**device["hardware"], "stepping": "99"}}}
 
 
+@pytest.mark.wide
 def test_why_a_cell_runs_again(grid: Done, place: Path) -> None:
     assert grid.returncode == 0
     run = trained(place)[0]

@@ -557,6 +557,7 @@ def test_plain_mlflow_ui_shows_the_default_layout(server: str, server_folder: Pa
     assert "a server made the experiment made by the server" in tracker.close(LONG)
 
 
+@pytest.mark.wide
 def test_next_run_sends_what_an_earlier_one_could_not(uri: str, tmp_path: Path) -> None:
     root = tmp_path / "runs"
     earlier = Journal.begin(root, "earlier", CONFIG)

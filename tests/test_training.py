@@ -100,6 +100,7 @@ def test_an_accumulated_gradient_is_measured_in_any_dtype(tmp_path: Path, backen
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+@pytest.mark.wide
 def test_gradients_in_16_bits_are_added_up_in_float32(tmp_path: Path, backend: str) -> None:
     """In bfloat16, with 8 bits, what is small beside the sum so far was lost."""
     sizes = ("training.steps=1", "training.batch_size=2", "training.accumulate=600")
@@ -341,6 +342,7 @@ def test_a_monitored_score_that_is_no_number_ends_the_training() -> None:
     assert (best.value, best.step) == (0.9, 10)
 
 
+@pytest.mark.wide
 def test_a_gradient_is_clipped_in_float16_by_a_norm_beyond_it(tmp_path: Path) -> None:
     """torch gives the norm in the gradients' dtype: an infinite one made all of them 0, and nothing was trained."""
     run = done(

@@ -40,6 +40,7 @@ def right(kernel: TritonSource, gemm: Gemm, nan_c: bool = False) -> str | None:
     return check(made, launch.result()).fault
 
 
+@pytest.mark.wide
 def test_triton_is_right_on_every_class_of_problems() -> None:
     found = verify(Triton(), all_cases("fp16"), Triton().rehearse, seed=0)
     assert found.fault is None, found.fault
