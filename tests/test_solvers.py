@@ -28,7 +28,7 @@ from pipeline.pinn.solution import Fitted
 from pipeline.pinn.solvers.adam import Adam
 from pipeline.pinn.solvers.gauss_newton import GaussNewton
 from pipeline.pinn.solvers.lbfgs import Lbfgs
-from pipeline.pinn.solvers.own import Own
+from pipeline.pinn.solvers.own import Own, unused_points
 from pipeline.pinn.solvers.side_by_side import chosen
 from pipeline.pinn.solvers.ssbroyden import SsBroyden
 
@@ -224,8 +224,6 @@ CORNERED: Any = Fit()
 REFUSED: dict[str, tuple[Own, Any, str, str]] = {
     "hard without": (Adam(conditions="hard"), PoissonLShape(), "fp64", "no hard conditions"),
     "the weight of nothing": (Adam(conditions="hard", condition_weight=2.0), Ode(), "fp64", "condition_weight=2.0"),
-    "points of nothing": (Adam(conditions="hard"), Ode(boundary=7), "fp64", "dataset.boundary=7 with solver.cond"),
-    "the start of nothing": (Adam(conditions="hard"), Burgers(initial=9), "fp64", "dataset.initial=9"),
     "enrichment without": (Adam(enrichment=True), Ode(), "fp64", "solver.enrichment=true"),
     "graded without a corner": (Adam(graded=True), Ode(), "fp64", "solver.graded=true: Ode names no corner"),
     "graded without equation": (Adam(graded=True), CORNERED, "fp64", "solver.graded=true: Fit has no equation"),
@@ -249,10 +247,12 @@ def test_measurements_are_weighed_beside_hard_conditions() -> None:
     Adam(conditions="hard", condition_weight=10.0).check(measured, "fp64")
 
 
-@pytest.mark.parametrize("boundary", [0, 2])
-def test_hard_conditions_may_have_no_points_or_those_of_the_default(boundary: int) -> None:
-    problem: Any = Ode(boundary=boundary)
-    Adam(conditions="hard").check(problem, "fp64")
+def test_points_that_hard_conditions_leave_without_effect_are_noted() -> None:
+    problems: list[Any] = [Ode(boundary=7), Burgers(initial=9), Ode(boundary=0), Ode()]
+    noted = [unused_points(problem) for problem in problems]
+    assert [len(notes) for notes in noted] == [1, 1, 0, 0]
+    assert noted[0][0].startswith("dataset.boundary=7 has no effect: with solver.conditions=hard ")
+    assert noted[1][0].startswith("dataset.initial=9 has no effect: ")
 
 
 def test_graded_points_lie_as_many_between_r_and_2r_whatever_r_is() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from command import script
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -172,8 +173,9 @@ def in_keras(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[s
         if backend not in found:
             folder = tmp_path_factory.mktemp(backend)
             (folder / "asked").write_bytes(pickle.dumps(asked))
-            file = Path(__file__).with_name("in_transformer.py")
-            ended = script(folder, backend, file, backend, str(folder / "asked"), str(folder / "found"))
+            script = Path(__file__).with_name("in_transformer.py")
+            command = [sys.executable, str(script), backend, str(folder / "asked"), str(folder / "found")]
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
             assert ended.returncode == 0, ended.stderr[-3000:]
             found[backend] = pickle.loads((folder / "found").read_bytes())
         return found[backend]

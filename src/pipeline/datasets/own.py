@@ -119,7 +119,7 @@ def _scale(parts: Sequence[np.ndarray]) -> tuple[float | None, tuple[str, ...]]:
     if x.dtype.kind not in "iuf" or x.ndim != IMAGES:
         return None, ()
     high = max(part.max(initial=0) for part in parts)
-    are_bytes = x.dtype.kind in "iu" or (high > BYTE_IMAGES / 2 and not (x[:FEW] % 1).any())
+    are_bytes = x.dtype.kind in "iu" or (high > BYTE_IMAGES / 2 and not (x[:8] % 1).any())
     said = f"images of {x.dtype} up to {high:.0f} enter as they are"
     noted = high > 1 and are_bytes
     return None, (f"{said}: save them as uint8, which is divided by 255, or divide them",) if noted else ()

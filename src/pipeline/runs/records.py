@@ -15,6 +15,7 @@ State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED", "PRUNED"]
 
 CHUNK_BYTES = 1 << 18
 EPOCH = "epoch/number"  # the metric that an epoch's record has, and a step's has not
+TOO_LONG = "took longer than "  # begins the error of a run that was stopped for its time
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from pipeline.runs.checkpoint import FOLDER, Checkpoint, newest
 from pipeline.runs.hardware import device_differences
 from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import find_run, newest_first, reap, reap_these, run_folders
-from pipeline.runs.records import Status, read_config, read_status
+from pipeline.runs.records import TOO_LONG, Status, read_config, read_status
 from pipeline.runs.swept import has, told_apart_by
 from pipeline.spec import Config
 
@@ -127,7 +127,7 @@ def begun_before(
     from pipeline.cli.terminal import messages
     from pipeline.runs import receipt as receipts
 
-    wanted, words = told_apart_by(experiment, swept), "was killed" if states == KILLED else "was killed, or failed,"
+    wanted, words = told_apart_by(experiment, swept), "was killed" if states == KILLED else "was stopped"
     for folder, then in _ended(Path(experiment.settings.output_dir).absolute(), states):
         if then.get("config_sha256") != experiment.config_sha256() or not has(folder, wanted):
             continue
@@ -147,6 +147,12 @@ def begun_before(
     return None
 
 
+def _is_late(status: Status) -> bool:
+    """Whether it was stopped for its time: a run that failed by itself would fail at that place again, and one whose
+    data have changed is refused."""
+    return (status.error or "").startswith(TOO_LONG)
+
+
 def killed_experiments(root: Path) -> set[str]:
     """The hashes of the configs of the runs below `root` that were killed and may have a checkpoint."""
     return {str(receipt.get("config_sha256")) for _, receipt in _ended(root, KILLED)}
@@ -158,7 +164,7 @@ def _ended(root: Path, states: Collection[str]) -> Iterator[tuple[Path, dict[str
     reap_these(folders)
     for folder in folders:
         status = read_status(folder)
-        if status is not None and status.state in states:
+        if status is not None and status.state in states and (status.state != "FAILED" or _is_late(status)):
             yield folder, read_json(folder / "receipt.json")
 
 

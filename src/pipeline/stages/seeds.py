@@ -166,9 +166,10 @@ def rates(trained: Sequence[Trained]) -> list[float]:
 
 
 def of_data(trained: Sequence[Trained]) -> dict[str, Any]:
-    """By what a receipt knows the data: what all seeds share, since a dataset may draw by the seed."""
-    whole = shared([{"data_sha256": one.receipt["data_sha256"]} for one in trained])
-    return whole | {"held_out": shared([one.receipt["held_out"] for one in trained])}
+    """By what a receipt knows the data: the first seed's, which tells whether they have changed since, and what all
+    hold out alike; a dataset may draw by the seed."""
+    held_out = shared([one.receipt["held_out"] for one in trained])
+    return {"data_sha256": trained[0].receipt["data_sha256"], "held_out": held_out}
 
 
 def shared(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pipeline.cli.exits import stop_held_back
 from pipeline.errors import Stopped
 from pipeline.experiment.settings import Sweep
 from pipeline.runs.lookup import close_run
-from pipeline.runs.records import read_status
+from pipeline.runs.records import TOO_LONG, read_status
 from pipeline.sweep.cell import (
     GRACE_SECONDS,
     Job,
@@ -239,7 +239,7 @@ class Schedule:
         self._note_run(running)
         self.changed = time.monotonic()
         if running.stopping_since is not None:
-            violent = TooLong(f"took longer than sweep.timeout={self.settings.timeout:g} s")
+            violent = TooLong(f"{TOO_LONG}sweep.timeout={self.settings.timeout:g} s")
         state, reason = self._verdict(running, violent)
         seconds = time.monotonic() - running.since
         if running.run is not None and running.run != seen:  # it has become a run since the last look

@@ -17,6 +17,7 @@ from pipeline.machine.device import canonical
 from pipeline.machine.environment import is_nodes_own
 from pipeline.machine.installed import not_installed
 from pipeline.runs import slurm
+from pipeline.runs.records import TOO_LONG
 from pipeline.sweep.cards import devices_of
 from pipeline.sweep.cell import add_environment, end_file, in_new_process, write_environment
 from pipeline.sweep.history import Kind
@@ -152,7 +153,7 @@ class SlurmJobs:
         """What is known of a cell's end beside its journal."""
         state = job.state if job else None
         if state == "TIMEOUT":
-            return TooLong(f"took longer than {KEY}.timeout_min={self.parameters.get('timeout_min')}")
+            return TooLong(f"{TOO_LONG}{KEY}.timeout_min={self.parameters.get('timeout_min')}")
         if end_file(path).exists():
             return end_file(path).read_text()
         if state is None:  # of a cell that has become a run, its journal says more

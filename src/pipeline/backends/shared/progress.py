@@ -118,7 +118,8 @@ class Watch:
                 fitting = 1 if self.batch_s is None else max(1, int((self.ends_at - began) / self.batch_s))
                 part = block[first : first + fitting]
                 yield part
-                self.batch_s = (time.perf_counter() - began) / len(part)
+                if part.size == self.plan.batch_size:  # not of an epoch's smaller last one, which takes less
+                    self.batch_s = (time.perf_counter() - began) / len(part)
                 first += len(part)
 
     @property

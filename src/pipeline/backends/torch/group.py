@@ -116,8 +116,8 @@ class SharedStep:
         if self.moving is None:  # by their values: a batch normalization moves its own without a new version
             self.moving = {name for name, value in before.items() if not torch.equal(value, buffers[name])}
         step.gathering.fresh = update
+        self._check_reached()
         if update:
-            self._check_reached()
             step.step_optimizer()
         return loss, scores
 

@@ -94,8 +94,6 @@ class Own(Solver):
         called = type(problem).__name__
         if self.conditions == "hard" and not offers(problem, Problem.hard):
             raise UserError(f"solver.conditions=hard: {called} has no hard conditions; use solver.conditions=soft")
-        if self.conditions == "hard":
-            _refuse_points(problem)
         terms = self.conditions == "soft" or any(one.points is not None for one in problem.conditions())
         if self.condition_weight != 1 and not terms:
             raise UserError(
@@ -124,18 +122,20 @@ class Own(Solver):
     ) -> Solution:
         """Train the network `model` for `problem`. Raises RunError for a loss that is not finite."""
         self.check(problem, precision)
+        for note in unused_points(problem) if self.conditions == "hard" else ():
+            run.note(note)
         with quiet_imports():
             from pipeline.pinn.solvers.training import train
 
         return train(self, problem, model, precision=precision, seed=seed, place=place, run=run)
 
 
-def _refuse_points(problem: Problem) -> None:
-    """Refuse a number of points on the boundary where no condition is met at them. Raises UserError."""
-    for key in ("boundary", "initial"):
-        value = getattr(problem, key)
-        if value not in (0, getattr(type(problem), key, value)):  # the latter is the default, where there is one
-            raise UserError(
-                f"dataset.{key}={value} with solver.conditions=hard: the conditions of "
-                f"{type(problem).__name__} are built into the outputs and need no points; leave it out"
-            )
+def unused_points(problem: Problem) -> list[str]:
+    """Notes on numbers of points that have no effect, since all conditions are built into the outputs; not on the
+    default ones."""
+    return [
+        f"dataset.{key}={value} has no effect: with solver.conditions=hard the conditions of {type(problem).__name__} "
+        "are built into the outputs and need no points"
+        for key in ("boundary", "initial")
+        if (value := getattr(problem, key)) not in (0, getattr(type(problem), key, value))
+    ]
