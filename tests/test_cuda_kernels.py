@@ -384,6 +384,7 @@ def test_without_a_compiler_that_the_shim_takes_a_kernel_says_what_it_needs(
     assert "(to verify it without one: g++ 10 or newer)" in str(Naive().missing())
 
 
+@pytest.mark.wide
 def test_a_users_kernel_for_a_gpu_is_verified_in_a_new_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fork of a process that has used CUDA cannot use it: here the shim takes the card's place."""
     import multiprocessing

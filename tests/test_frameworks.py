@@ -75,6 +75,7 @@ def verdict(words: Sequence[str]) -> str | None:
     return said[0] if said else None
 
 
+@pytest.mark.wide
 def test_every_command_is_taken_or_refused_as_its_cell_says(
     table: dict[str, dict[str, Cell]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

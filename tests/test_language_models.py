@@ -436,6 +436,7 @@ def test_a_sentence_is_found(text: bytes, chosen: bytes) -> None:
 # Refusals
 
 
+@pytest.mark.wide
 def test_what_does_not_go_together_is_refused_before_the_run(tmp_path: Path) -> None:
     for words, said in {
         ("stage=train", "model=gpt", "dataset=digits"): (

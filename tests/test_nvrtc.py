@@ -304,6 +304,7 @@ def test_headers_that_are_lost_are_what_a_kernel_needs(tmp_path: Path, monkeypat
     assert said.startswith("an NVRTC that works: compiling CUDA C++: CUDA's headers are not beside their packages")
 
 
+@pytest.mark.wide
 def test_the_stage_shows_the_machine_code_of_what_cannot_be_run_here(tmp_path: Path) -> None:
     (tmp_path / "mine.cu").write_text('#include "gemm.cuh"\nextern "C" __global__ void gemm(Element *x) { nothing(); }')
     kernels = (Naive(), GridStride(), Tuned(), Source(file=str(tmp_path / "mine.cu")))

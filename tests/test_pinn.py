@@ -215,6 +215,7 @@ def test_a_recipes_hard_conditions_hold(place: Path, backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["torch", pytest.param("tensorflow", marks=pytest.mark.wide)])
+@pytest.mark.wide
 def test_lbfgs_goes_on_from_adam(place: Path, backend: str) -> None:
     words = (
         "dataset=function",
@@ -276,6 +277,7 @@ def test_the_default_is_the_recipe_of_the_problems_source() -> None:
     assert yaml.safe_load((CONF / "stage" / "pinn.yaml").read_text())["defaults"][-1] == {"override /solver": "deepxde"}
 
 
+@pytest.mark.wide
 def test_values_are_fitted_where_they_were_measured(place: Path) -> None:
     """DeepXDE's Function takes equispaced points, whatever the condition says."""
     run = done(place, *PINN, "dataset._target_=own_problems.Scattered", "precision=fp64", "solver.steps=1", **OWN)

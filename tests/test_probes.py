@@ -123,6 +123,7 @@ def build(probe: Probe, dtype: str, architecture: int) -> MachineCode:
 
 
 @needs_nvrtc
+@pytest.mark.wide
 def test_the_machine_code_multiplies_as_often_as_the_source_says() -> None:
     for dtype in ("fp16", "bf16"):
         found = sass.instructions(built(OfWarpgroups(), dtype, 90).cubin)

@@ -44,6 +44,7 @@ def test_samples_are_written_at_each_validation_and_change_no_bit(tmp_path: Path
     assert texts[1] == "\n\n".join(both) + "\n"
 
 
+@pytest.mark.wide
 def test_prompts_that_the_model_could_not_go_on_with_are_refused(tmp_path: Path) -> None:
     said = refused(tmp_path, *SMALL, "stage.samples.prompt=\u4e16")
     assert said.startswith("stage.samples.prompt='\u4e16': the character")

@@ -48,6 +48,7 @@ def test_triton_is_right_on_every_class_of_problems() -> None:
     assert 0 < found.error <= 1
 
 
+@pytest.mark.wide
 def test_descriptors_are_right_on_the_problems_that_tma_takes() -> None:
     found = verify(TritonTma(), all_cases("fp16"), TritonTma().rehearse, seed=0)
     assert found.fault is None, found.fault
