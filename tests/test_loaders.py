@@ -118,7 +118,7 @@ os.environ["KERAS_BACKEND"] = "{backend}"
 from types import SimpleNamespace as Names
 import numpy as np
 from pipeline.backends.keras.blocks import feeder
-from pipeline.loaders.batch_plan import Plan, Planned
+from pipeline.loaders.batch_plan import Plan
 from pipeline.loaders.threads import Threads
 from pipeline.datasets import Data, Split
 from pipeline.tasks.classification import Classification
@@ -144,7 +144,7 @@ split = Split(np.zeros((40, 1)), np.zeros(40, int))
 data = Data(split, split, split, Classification((1,), ("one",)), "")
 experiment = Names(training=Names(batch_size=2), loader=Threads(), seed=0)
 profile = Names(loading=lambda stream: stream, steps=lambda batches: batches)
-watch = Names(profile=profile, plan=plan, step=0, batches=0, run=Names(mark=lambda name: None))
+watch = Names(profile=profile, plan=plan, step=0, batches=0, late=False, run=Names(mark=lambda name: None))
 watch.blocks, watch.keeper = lambda most: plan.period(0, most), Names(interrupts=lambda: False)
 for _ in feeder(Engine(), experiment, data, watch)():
     pass
