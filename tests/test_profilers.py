@@ -314,7 +314,7 @@ def test_a_window_that_training_does_not_reach_is_said(tmp_path: Path) -> None:
 @pytest.mark.wide
 @pytest.mark.parametrize("backend", ["jax", "tensorflow"])
 def test_a_window_in_which_a_step_compiles_is_cold(backend: str, tmp_path: Path) -> None:
-    """An epoch's last batch is smaller, and has a program of its own, or is the first that is cut out of a block."""
+    """An epoch's last batch is smaller, and another program, or is the first that is cut out of a block."""
     words = (*SMALL, "model=linear", f"backend={backend}", "profiler=memory", "profiler.skip=37", "profiler.steps=3")
     result = profile(done(tmp_path, *words))
     assert (result["cold"], result["overhead"]) == (True, None)

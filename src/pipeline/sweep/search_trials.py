@@ -206,7 +206,7 @@ class Trials(Source):
         return replace(cell, trial=settings)
 
     def _told(self, trial: Trial, outcome: Outcome, run: Path, experiment: Experiment) -> Outcome:
-        """The study has the values of a finished run. A trial of which one is no number has failed, as Optuna sees it
+        """The study has the values of a finished run. A trial of which one is NaN has failed, as Optuna sees it
         too: nothing ranks it."""
         values = self._values(run)
         lost = [name for name, value in zip(self.search.metrics, values, strict=True) if math.isnan(value)]

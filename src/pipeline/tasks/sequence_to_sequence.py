@@ -152,7 +152,7 @@ class SequenceJudge(Judge):
     def _ask_ahead(self, predict: Predict, x: np.ndarray, y: np.ndarray) -> None:
         before, source, half = y[:, :-1], self.task.source, self.task.target // 2
         given = (x[:, source + 1 :] == before) | (before < SPECIAL)
-        if not half or not given.all():  # what is no target may be seen
+        if not half or not given.all():  # what is not a target may be seen
             return
         moved = by_what_follows(predict, x, half, self.task.vocabulary, source)
         if moved:
