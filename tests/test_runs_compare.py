@@ -233,6 +233,19 @@ def test_runs_that_differ_in_their_seed_alone_give_a_spread(tmp_path: Path) -> N
     assert ["test/accuracy", "0.1000"] in words(text)
 
 
+def test_two_settings_with_the_same_seeds_are_compared_seed_by_seed(tmp_path: Path) -> None:
+    """The seeds lie ten times as far apart as the two settings, which is what their intervals are of."""
+    root = tmp_path / "runs"
+    first = [a_run(root, 0.5 + 0.1 * n, seed=n, speed=9.0 + n) for n in range(3)]
+    better = [a_run(root, 0.51 + 0.1 * n + 0.001 * n, seed=n, speed=9.5 - n, lr=0.2) for n in range(3)]
+    text = compared(*first, *better)
+    assert "d, e, f less a, b, c, seed by seed" in text
+    # 0.010, 0.011, 0.012: mean 0.011, half of the interval 4.303 * 0.001 / sqrt(3)
+    assert ["test/accuracy", "3", "+0.011", "±0.0025"] in words(text)
+    assert ["images_per_s", "3", "-1.5", "±4.9683", "not", "shown", "to", "differ"] in words(text)
+    assert "seed by seed" not in compared(*first[:2], *better)
+
+
 def test_seeds_that_were_tested_on_other_examples_are_noted(tmp_path: Path) -> None:
     """Where the seed decides the test set, the interval is not of trainings alone."""
     root = tmp_path / "runs"

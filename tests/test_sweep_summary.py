@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -30,6 +31,7 @@ from pipeline.runs.run import Run
 from pipeline.stages.cells import caveats, run_cells
 from pipeline.stages.generate import Generate
 from pipeline.stages.train import Train
+from pipeline.sweep.differences import write_csv as write_differences
 from pipeline.sweep.entries import Entry, measured
 from pipeline.sweep.ledger import Ledger, outcome_text
 from pipeline.sweep.notes import notes_of
@@ -246,6 +248,53 @@ def test_the_best_of_repeated_cells_has_the_best_median() -> None:
         for seed, loss in enumerate(each)
     ]
     assert Pivot(found).best() == {(("a",), "")}
+
+
+def by_model(losses: Mapping[str, Sequence[float]]) -> list[Entry]:
+    """A grid over models and seeds."""
+    return [
+        entry(
+            len(each) * at + seed, {"model": model, "seed": str(seed)}, {"validation/loss": loss, "test/loss": loss + 1}
+        )
+        for at, (model, each) in enumerate(losses.items())
+        for seed, loss in enumerate(each)
+    ]
+
+
+def test_what_the_seeds_do_not_tell_from_the_best_is_marked(tmp_path: Path) -> None:
+    """The seeds lie far apart, and each of c's is worse than a's with the same seed; b's are so at times."""
+    found = by_model({"a": (0.1, 0.5, 0.9), "b": (0.05, 0.55, 0.95), "c": (0.22, 0.61, 1.02)})
+    lines = shown(found)
+    assert [line.split()[-1][-1] for line in lines[2:5]] == ["*", "~", ")"]
+    assert lines[-1] == "~ not shown to differ from it: 95% interval of the differences, seed by seed"
+    write_differences(tmp_path / "differences.csv", found)
+    rows = list(csv.DictReader((tmp_path / "differences.csv").open()))
+    assert [(row["model"], row["metric"], row["seeds"]) for row in rows] == [
+        (model, name, "3") for name in ("validation/loss", "test/loss") for model in "bc"
+    ]
+    assert float(rows[1]["difference"]) == pytest.approx((0.12 + 0.11 + 0.12) / 3)
+    sure = scipy.stats.ttest_rel((0.22, 0.61, 1.02), (0.1, 0.5, 0.9)).confidence_interval(0.95)
+    assert (float(rows[1]["low"]), float(rows[1]["high"])) == pytest.approx(tuple(sure))
+
+
+def test_where_all_others_differ_from_the_best_that_is_said() -> None:
+    lines = shown(by_model({"a": (0.1, 0.5, 0.9), "c": (0.22, 0.61, 1.02)}))
+    assert "~" not in lines[3]
+    assert lines[-1] == "all others differ from it: 95% interval of the differences, seed by seed"
+
+
+@pytest.mark.parametrize("others", [(0.2, 0.6), (0.2, 0.6, math.inf)], ids=["two seeds", "one is not finite"])
+def test_too_few_seeds_are_not_compared(others: Sequence[float], tmp_path: Path) -> None:
+    found = by_model({"a": (0.1, 0.5, 0.9)[: len(others)], "b": others})
+    assert shown(found)[-1] == "* the best by validation/loss of the weights that were kept"
+    write_differences(tmp_path / "differences.csv", found)
+    assert not (tmp_path / "differences.csv").exists()
+
+
+def test_differences_that_are_all_the_same_show_nothing() -> None:
+    """Three times one image of 64: that has no interval, and is no certainty."""
+    found = by_model({"a": (0.25, 0.5, 0.75), "b": (0.265625, 0.515625, 0.765625)})
+    assert shown(found)[3].rstrip().endswith("~")
 
 
 def test_several_that_are_the_best_are_said_to_be_equal() -> None:

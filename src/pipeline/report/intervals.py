@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 CONFIDENCE = 0.95
 LEAST_RUNS = 3  # of two runs Student's factor is 12.7: such an interval holds nearly everything and shows nothing
@@ -26,6 +27,34 @@ def half_width(values: Sequence[float]) -> float | None:
     from scipy import stats
 
     return float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * statistics.stdev(values) / math.sqrt(n)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """How far one thing lies from another: the mean of the differences of `n` pairs, and `half` of its confidence
+    interval; None where all differences are the same."""
+
+    n: int
+    mean: float
+    half: float | None
+
+    @property
+    def shown(self) -> bool:
+        """Whether the interval shows that there is a difference."""
+        return self.half is not None and abs(self.mean) > self.half
+
+
+def paired(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Paired | None:
+    """Of values by seed, ours less theirs, seed by seed; None for fewer than LEAST_RUNS common seeds, and where a value
+    is not finite.
+
+    Two trainings with one seed begin with the same weights and see the same batches, and validate on the same
+    examples: what the seed alone does to both drops out of their difference.
+    """
+    differences = [value - theirs[seed] for seed, value in ours.items() if seed in theirs]
+    if len(differences) < LEAST_RUNS or not all(map(math.isfinite, differences)):
+        return None
+    return Paired(len(differences), statistics.fmean(differences), half_width(differences))
 
 
 def of_median(values: Sequence[float]) -> tuple[float, float] | None:

@@ -17,7 +17,7 @@ from pipeline.runs import dynamic_imports
 from pipeline.runs.code.code_hash import code_sha256
 from pipeline.runs.result import Result, count
 from pipeline.runs.run import Run
-from pipeline.sweep import summary, texts
+from pipeline.sweep import differences, summary, texts
 from pipeline.sweep.claims import Claims, Shared
 from pipeline.sweep.compose import Composer
 from pipeline.sweep.entries import entries_of
@@ -133,6 +133,7 @@ def record(
     def keep(run: Run, outcomes: Sequence[Outcome]) -> None:
         found = entries_of(decisions, outcomes)
         summary.write_csv(run.artifact("grid.csv"), found)
+        differences.write_csv(run.artifact(differences.FILE), found, settings)
         counts = Counter(entry.state for entry in found)
         metrics = (count(f"cells/{state.replace(' ', '_')}", number) for state, number in sorted(counts.items()))
         tables = (summary.table(found, settings),)

@@ -84,6 +84,12 @@ class Pivot:
         name = name or self.name
         return [entry.metrics[name].value for entry in self.at(row, column) if name in entry.metrics]
 
+    def by_seed(self, position: Position, name: str | None = None) -> dict[str, float]:
+        """The judging metric (or another) of each repetition that has one, by its seed."""
+        name = name or self.judge
+        having = [entry for entry in self.at(*position) if name in entry.metrics and REPEATS in entry.cell.swept]
+        return {entry.cell.swept[REPEATS]: entry.metrics[name].value for entry in having}
+
     def best(self) -> set[Position]:
         """Where the best median of the judging metric on the same data stands, several positions where they are equal.
 

@@ -164,13 +164,13 @@ def _refuse_shared_seeds(cells: Sequence[Cell]) -> None:
     """Of cells that train several seeds each, from the experiment's upwards: one in two cells counts twice."""
     by_rest: dict[str, list[Experiment]] = {}
     for cell in cells:
-        if cell.experiment is not None and _seeds(cell.experiment)[1] > 1 and "seed" in cell.swept:
+        if cell.experiment is not None and seeds_of(cell.experiment)[1] > 1 and "seed" in cell.swept:
             rest = {key: value for key, value in cell.swept.items() if key != "seed"}
             by_rest.setdefault(label_of(rest), []).append(cell.experiment)
     for alike in by_rest.values():
         alike.sort(key=lambda one: one.seed)
         for one, other in pairwise(alike):
-            key, seeds = _seeds(one)
+            key, seeds = seeds_of(one)
             if other.seed < one.seed + seeds:
                 raise UserError(
                     f"seed={one.seed},{other.seed} with {key}={seeds}: both cells train seed {other.seed}; "
@@ -178,7 +178,7 @@ def _refuse_shared_seeds(cells: Sequence[Cell]) -> None:
                 )
 
 
-def _seeds(experiment: Experiment) -> tuple[str, int]:
+def seeds_of(experiment: Experiment) -> tuple[str, int]:
     """How many seeds a cell trains, behind the key that says so."""
     stage = experiment.stage
     if stage.seeds_by is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -16,7 +16,7 @@ from pipeline.report.table import figure_of, file_heads, median_and_range, show_
 from pipeline.report.table import show as show_rows
 from pipeline.runs.better import ENDS
 from pipeline.runs.result import Kind, Table
-from pipeline.sweep import texts
+from pipeline.sweep import differences, texts
 from pipeline.sweep.entries import VALIDATION, Entry
 from pipeline.sweep.pivot import Pivot, Position
 
@@ -26,13 +26,14 @@ END = ("state", "reason", "run", "seconds")  # columns of the file: how a cell e
 
 
 def table(found: Sequence[Entry], by: Sweep | None = None) -> Table:
-    """The table over the grid, its best position marked; seeds alone end in their median."""
+    """The table over the grid: its best position is marked, and those not shown to differ from it; seeds alone end in
+    their median."""
     pivot = Pivot(found, by)
-    best = pivot.best()
+    marks = {**dict.fromkeys(differences.undecided(pivot), " ~"), **dict.fromkeys(pivot.best(), " *")}
     title = f"{pivot.title} over the grid" + (f", columns: {pivot.across}" if pivot.across else "")
     heads = [column or pivot.named(pivot.name) for column in pivot.columns]
     heads += map(pivot.named, pivot.beside)
-    rows = [(*row, *_cells(pivot, row, best)) for row in pivot.rows]
+    rows = [(*row, *_cells(pivot, row, marks)) for row in pivot.rows]
     if pivot.seeds_alone and len(rows) > 1:
         names = (pivot.name, *pivot.beside)
         each = {name: [value for row in pivot.rows for value in pivot.value(row, "", name)] for name in names}
@@ -75,7 +76,7 @@ def notes(found: Sequence[Entry], by: Sweep | None = None) -> tuple[str, ...]:
     without = sum(pivot.name not in entry.metrics for entry in found)
     if pivot.seeds_alone and 0 < without < len(found) - 1:
         lines.append(f"the median leaves out {without} of {len(found)} seeds, which came to no result")
-    return (*lines, *([f"* {_best_by(pivot)}"] if best else []))
+    return (*lines, *([f"* {_best_by(pivot)}"] if best else []), *differences.notes(pivot))
 
 
 def show(console: Console, found: Sequence[Entry], by: Sweep | None = None) -> None:
@@ -105,8 +106,8 @@ def _best_by(pivot: Pivot) -> str:
     return f"{best} by {judge}, so chosen on the test data{why}"
 
 
-def _cells(pivot: Pivot, row: tuple[str, ...], best: set[Position]) -> list[str]:
-    cells = [_text(pivot, row, column) + " *" * ((row, column) in best) for column in pivot.columns]
+def _cells(pivot: Pivot, row: tuple[str, ...], marks: Mapping[Position, str]) -> list[str]:
+    cells = [_text(pivot, row, column) + marks.get((row, column), "") for column in pivot.columns]
     return [*cells, *(_text(pivot, row, "", name) for name in pivot.beside)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from pipeline.cli.terminal import results
 from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError
 from pipeline.experiment.settings import Settings, Text
-from pipeline.report.intervals import deviation, half_width
+from pipeline.report.intervals import deviation, half_width, paired
 from pipeline.report.table import counted, figure, figure_of, median_and_range, show, show_table
 from pipeline.runs.choices import text_of
 from pipeline.runs.differences import (
@@ -167,6 +167,8 @@ def _print_metrics(console: Console, accounts: Sequence[Account]) -> None:
         if len(group) > 1:
             console.print()
             _print_spread(console, [accounts[place] for place in group], [names[place] for place in group])
+    if len(groups) == 2:
+        _print_paired(console, *({names[place]: accounts[place] for place in group} for group in groups))
     alone = [group[0] for group in groups if len(group) == 1]
     if any(accounts[place].metrics for place in alone):
         console.print()
@@ -209,6 +211,31 @@ def _print_spread(console: Console, accounts: Sequence[Account], names: Sequence
             f"tested on {len(tested)} different sets of examples: the spread of what is measured on them is theirs too"
         )
         console.print(said, highlight=False, markup=False)
+
+
+def _print_paired(console: Console, first: Mapping[str, Account], second: Mapping[str, Account]) -> None:
+    """How far the runs of `second` lie from those of `first`, seed by seed: the mean difference of each metric that all
+    have, its interval, and whether that shows a difference. Nothing for fewer common seeds than an interval takes."""
+    ours, theirs = ({str(one.sections["config"].get("seed")): one for one in side.values()} for side in (second, first))
+    seeds = [seed for seed in ours if seed in theirs]
+    rows = []
+    for name in dict.fromkeys(name for seed in seeds for name in ours[seed].metrics):
+        pairs = {seed: (theirs[seed], ours[seed]) for seed in seeds}
+        if any(name not in one.metrics for pair in pairs.values() for one in pair):
+            continue
+        if any(_are_unlike(pair, name) for pair in pairs.values()):
+            continue
+        before, after = ({seed: pair[side].metrics[name].value for seed, pair in pairs.items()} for side in (0, 1))
+        found = paired(after, before)
+        if found is not None:
+            interval = "" if found.half is None else f"±{figure(found.half)}"
+            rows.append(
+                (name, str(found.n), signed(found.mean), interval, "" if found.shown else "not shown to differ")
+            )
+    if rows:
+        title = f"{', '.join(second)} less {', '.join(first)}, seed by seed"
+        console.print()
+        show_table(console, Table(title, ("", "n", "mean", "95 %", ""), tuple(rows)))
 
 
 def _number(account: Account, name: str) -> str:

@@ -1,0 +1,97 @@
+"""Whether the places of a grid differ from its best by more than chance: seed by seed, where there are several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.experiment.settings import Sweep
+from pipeline.report.csv_file import csv_file
+from pipeline.report.intervals import CONFIDENCE, Paired, paired
+from pipeline.report.table import file_heads
+from pipeline.sweep.entries import Entry
+from pipeline.sweep.pivot import Pivot, Position
+from pipeline.sweep.plan import seeds_of
+
+FILE = "differences.csv"
+COLUMNS = ("metric", "seeds", "difference", "low", "high")
+INTERVAL = f"{CONFIDENCE:.0%} interval of the differences, seed by seed"
+UNDECIDED = f"~ not shown to differ from it: {INTERVAL}"
+DECIDED = f"all others differ from it: {INTERVAL}"
+ONE_SEED = "one seed each: a small difference may be chance; seed=0,1,2 shows whether it is"
+
+
+def from_best(pivot: Pivot, name: str | None = None) -> dict[Position, Paired]:
+    """How far each place lies from the best on the same data, by the judging metric or another; only places that have
+    enough seeds in common with it, of which none was lost."""
+    marked = pivot.best()
+    best_on = {pivot.judged_on[best]: best for best in sorted(marked, reverse=True)}
+    found = {}
+    for position, on in pivot.judged_on.items():
+        if on not in best_on or position in marked or position in pivot.partly_lost:
+            continue
+        difference = paired(pivot.by_seed(position, name), pivot.by_seed(best_on[on], name))
+        if difference is not None:
+            found[position] = difference
+    return found
+
+
+def undecided(pivot: Pivot) -> set[Position]:
+    """The places that are not shown to differ from the best."""
+    return {position for position, difference in from_best(pivot).items() if not difference.shown}
+
+
+def notes(pivot: Pivot) -> list[str]:
+    """What is known of the differences from the best: nothing where none is marked."""
+    marked, known = pivot.best(), from_best(pivot)
+    if not marked:
+        return []
+    if undecided(pivot):
+        return [UNDECIDED]
+    with_value = {position for position in pivot.positions if pivot.value(*position, pivot.judge)}
+    if known and with_value == {*marked, *known}:
+        return [DECIDED]
+    return [ONE_SEED] if _one_seed_each(pivot) else []
+
+
+def _one_seed_each(pivot: Pivot) -> bool:
+    """Whether a place is one training each that another seed would end otherwise."""
+    entries = [entry for found in pivot.positions.values() for entry in found]
+    experiments = [entry.cell.experiment for entry in entries]
+    return (
+        pivot.kind(pivot.judge) == "result"
+        and len(entries) == len(pivot.positions)
+        and all(
+            one is not None and seeds_of(one)[1] == 1 and one.stage.seeds_by is None and not one.stage.starts_from_run
+            for one in experiments
+        )
+    )
+
+
+def write_csv(path: Path, found: Sequence[Entry], by: Sweep | None = None) -> None:
+    """A row for each place and metric (the judging one, and that of the table): its mean difference from the best, with
+    the ends of the interval. No file where nothing can be compared."""
+    pivot = Pivot(found, by)
+    names = dict.fromkeys((pivot.judge, pivot.name))
+    rows = [
+        (*_settings(pivot, position), name, difference.n, repr(difference.mean), *_ends(difference))
+        for name in names
+        for position, difference in from_best(pivot, name).items()
+    ]
+    if not rows:
+        return
+    keys = [*pivot.down, *([pivot.across] if pivot.across else [])]
+    with csv_file(path) as writer:
+        writer.writerow([*file_heads(COLUMNS, [(key, "setting") for key in keys]), *COLUMNS])
+        writer.writerows(rows)
+
+
+def _settings(pivot: Pivot, position: Position) -> list[str]:
+    row, column = position
+    return [*row, *([column] if pivot.across else [])]
+
+
+def _ends(difference: Paired) -> tuple[str, str]:
+    if difference.half is None:
+        return "", ""
+    return repr(difference.mean - difference.half), repr(difference.mean + difference.half)
