@@ -19,7 +19,7 @@ VARYING = (  # what is another on another machine or at another time
     (re.compile(r"\d{8}-\d{6}-(\S+)-[0-9a-f]{4}\b"), r"RUN-\1"),
     (re.compile(r"\d[\d.,]*(s|min)?\b"), "N"),
     (re.compile(r"\([^()]*; auto: [^()]*\)"), "(PROCESSOR)"),
-    (re.compile(r"[\s*]+"), " "),  # the star marks the best, which may be another
+    (re.compile(r"[\s*~]+"), " "),  # they mark the best, which may be another
 )
 
 
