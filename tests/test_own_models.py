@@ -12,6 +12,7 @@ from findings import OwnModels
 from in_backend import Outcomes, outcomes, own_models
 
 from pipeline.models.weights import kind_of
+from pipeline.runs.json_files import read_json
 from pipeline.runs.weights import Weights, digest, load
 
 OTHERS = TORCH_THEN_WIDE[1:]
@@ -169,6 +170,41 @@ def test_a_weight_that_the_loss_does_not_reach_has_a_gradient_of_zero_in_keras(t
     kept = [saved(done(tmp_path, *words, f"backend={backend}", **known)) for backend in ("tensorflow", "jax")]
     for name, array in kept[0].items():
         np.testing.assert_allclose(array, kept[1][name], atol=1e-6)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", ["torch", "tensorflow", "jax"])
+def test_weights_that_a_training_left_as_they_were_are_named(tmp_path: Path, backend: str) -> None:
+    """They were counted as trained without a word."""
+    words = (*DIGITS, "model=linear", "training.steps=6", f"backend={backend}")
+    known = {"PIPELINE_MODULES": "own_models", "PYTHONPATH": str(Path(__file__).parent)}
+    spare, layer = ("model._target_=own_models.Spare", *words), "spare" if backend == "torch" else "dense_1"
+    still = done(tmp_path, *words, "optimizer.learning_rate=1e-60")
+    said = {
+        "spare": left(done(tmp_path, *spare, "training.ema=0.5", **known)),
+        "frozen": left(done(tmp_path, *spare, f"model.freeze=[{layer}*]", **known)),
+        "rate": left(still),
+        "one": left(done(tmp_path, *words[:-2], "training.steps=1", words[-1], "optimizer.learning_rate=1e-60")),
+        "bf16": left(done(tmp_path, *words, "optimizer.learning_rate=1e-8", "precision=bf16")),
+    }
+    kernel = next(iter(saved(still)))
+    why = "the loss does not depend on them, their gradient is 0, or their updates are too small for their dtype"
+    assert said == {
+        "spare": (
+            [f"{layer}.kernel", f"{layer}.bias"],
+            [f"the training has not changed {layer}.kernel, {layer}.bias in 6 steps: {why}"],
+        ),
+        "frozen": ([], []),
+        "rate": (list(saved(still)), [f"the training has changed none of its weights in 6 steps: {why}"]),
+        "one": ([], []),
+        "bf16": ([kernel], [f"the training has not changed {kernel} in 6 steps: {why}"]),
+    }
+
+
+def left(run: Path) -> tuple[list[str], list[str]]:
+    """The weights that a run says it has left as they were: in the receipt, and in its notes."""
+    notes = read_json(run / "result.json")["notes"]
+    return read_json(run / "receipt.json").get("unchanged_weights", []), [one for one in notes if "changed" in one]
 
 
 def saved(run: Path) -> Weights:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +12,7 @@ from pipeline.runs.adapters import Adapters
 from pipeline.runs.loss_scale import LossScale
 from pipeline.runs.records import EPOCH
 from pipeline.runs.result import Direction, Metric, count, rate
-from pipeline.runs.weights import Weights
+from pipeline.runs.weights import Weights, digest
 
 Predict = Callable[[np.ndarray], np.ndarray]
 
@@ -100,7 +100,8 @@ class Start:
 
     `shared`: drawn by the seed, the same on every backend; `own`: as the model, or its framework, made them; `loaded`:
     from the file `source`, whose weights have that digest. `frozen`: those that the training did not change.
-    `adapters`: what was trained in their place, as it started.
+    `adapters`: what was trained in their place, as it started. `digests`: by name, of what is trained, before the first
+    step.
     """
 
     shared: tuple[str, ...] = ()
@@ -110,6 +111,7 @@ class Start:
     source_sha256: str | None = None
     frozen: tuple[str, ...] = ()
     adapters: Adapters | None = None
+    digests: Mapping[str, str] = field(default_factory=dict)
 
     def plain(self) -> dict[str, object]:
         """As the receipt keeps it."""
@@ -136,3 +138,9 @@ class Fit:
     kept: dict[str, object] = field(default_factory=dict)
     processes: dict[str, object] | None = None  # of a training by several
     files: dict[str, str] = field(default_factory=dict)  # name -> text, for example Keras's model as JSON
+
+    @property
+    def unchanged(self) -> list[str]:
+        """What was to be trained and is, bit for bit, as it was before the first step."""
+        before = self.start.digests
+        return [name for name, array in self.weights.items() if before.get(name) == digest({name: array})]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -30,6 +30,11 @@ def digest(weights: Weights) -> str:
         total.update(f"{name} {array.dtype} {array.shape}".encode())
         total.update(np.ascontiguousarray(array).tobytes())
     return total.hexdigest()
+
+
+def digests(weights: Weights, names: Iterable[str]) -> dict[str, str]:
+    """The digest of each of these weights by itself, by name."""
+    return {name: digest({name: weights[name]}) for name in names}
 
 
 def save(path: Path, weights: Weights) -> None:

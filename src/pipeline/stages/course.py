@@ -91,6 +91,9 @@ def train(
             f"optimizer={choice(experiment.optimizer)}: all trained weights get its {next(iter(updates))} update; the "
             "settings of its other update have no effect"
         )
+    if said := said_of_unchanged(fit):
+        receipt["unchanged_weights"] = fit.unchanged
+        run.note(said)
     if said := said_of_statistics(experiment, fit):
         run.note(said)
     fit = merged(fit, run, receipt)
@@ -215,6 +218,22 @@ def of_updates(experiment: Experiment, fit: Fit, task: Task) -> dict[str, Any]:
             kind: [name for name in kinds if kinds[name] == kind] for kind in dict.fromkeys(kinds.values())
         }
     return found
+
+
+def said_of_unchanged(fit: Fit) -> str | None:
+    """Weights that came out of several steps as they went in: an optimizer was to change them.
+
+    The first step leaves some as they are by design: behind a projection that starts as zeros all gradients are zero.
+    """
+    steps, names = sum(epoch.steps for epoch in fit.epochs), fit.unchanged
+    if steps < 2 or not names:
+        return None
+    all_of_it = len(names) == len(fit.start.digests)
+    what = "changed none of its weights" if all_of_it else f"not changed {cut(', '.join(names))}"
+    return (
+        f"the training has {what} in {steps:,} steps: the loss does not depend on them, their gradient is 0, "
+        "or their updates are too small for their dtype"
+    )
 
 
 def said_of_statistics(experiment: Experiment, fit: Fit) -> str | None:

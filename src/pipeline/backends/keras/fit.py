@@ -12,6 +12,7 @@ import math
 import os
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ from pipeline.models import Shapes, largest_setting, may_be_too_large, weights
 from pipeline.models.start import start_of
 from pipeline.profilers import Subject
 from pipeline.runs.fit import Fit, Observation, Predict, Start
-from pipeline.runs.weights import Weights
+from pipeline.runs.weights import Weights, digests
 
 BACKEND = os.environ["KERAS_BACKEND"]
 EPSILON = 1e-7  # Keras's own default
@@ -73,6 +74,7 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
     """Train the experiment's model and return it as NumPy weights. Raises RunError where the run cannot go on."""
     with runtime_settings(experiment, resolved):
         model, parameters, start = initial_model(experiment, data.task.shapes, resolved)
+        start = replace(start, digests=digests(weights.from_keras(model), weights.trained_keras(model)))
         optimizer = optimizer_of(experiment, model, resolved)
         watch = Watch(experiment, run, data.task, Plan.of(experiment, len(data.train)), start.adapters)
         engine = engine_module.Engine(experiment, data.task, model, optimizer, widened_loss(experiment))

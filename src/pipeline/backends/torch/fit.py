@@ -35,7 +35,7 @@ from pipeline.machine.launched import launched
 from pipeline.models import Shapes, weights
 from pipeline.profilers import Subject
 from pipeline.runs.fit import Fit, Predict
-from pipeline.runs.weights import Weights
+from pipeline.runs.weights import Weights, digests
 
 with lean_import():
     import pytorch_lightning as pl
@@ -68,6 +68,7 @@ def train(experiment: Experiment, data: Data, resolved: Resolved, run: Run, othe
             torch.set_num_threads(threads_for(net, one, experiment.training.batch_size // group.count))
         watch = Watch(experiment, run, data.task, Plan.of(experiment, len(data.train)), start.adapters)
         module = Training(lowering.moved(net), experiment, data, lowering, watch, group)
+        start = replace(start, digests=digests(weights.from_torch(net), weights.trained_torch(net)))
         fed = module.training_blocks()
         processes = not_observed(group)
         try:
