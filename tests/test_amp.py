@@ -329,6 +329,19 @@ def test_verdicts(tmp_path: Path) -> None:
     assert all(row.errors is None for row in rows.values())  # no fp64 run among them
 
 
+def test_scores_that_are_small_numbers_are_not_written_as_zero(tmp_path: Path) -> None:
+    """A mean absolute error of 3.0e-05 was 0.0000, and so was what a precision changed in it."""
+    runs = [
+        made_up(tmp_path / f"{name}{seed}", name, seed, 100 + seed, score + 1e-6 * seed * len(name), 1.0)
+        for name, score in (("fp32", 3e-5), ("mixed_bf16", 4.2e-5))
+        for seed in (0, 1, 2)
+    ]
+    wide, narrow = rows = compare.compare(runs)
+    assert compare.verdict(narrow, wide).endswith("; test accuracy higher (+1.8e-05 +-1.5e-05)")
+    assert tables.seen(rows).rows[0][-1] == "3.4e-05 (3.0e-05 to 3.8e-05)"
+    assert {one.text: one.measured for one in claims.claims(rows, on_cpu=True)}["test accuracy"] == ("+1.8e-05",)
+
+
 @pytest.mark.parametrize("names", [("fp32", "bf16"), ("fp64", "fp32")])
 def test_errors_are_shown_where_there_is_an_fp64_run(names: tuple[str, ...], tmp_path: Path) -> None:
     """Without one the figure was an empty panel, and the table had dashes for no reason that it gave."""

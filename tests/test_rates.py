@@ -15,6 +15,7 @@ from command import done
 from rich.console import Console
 
 from pipeline.backends.shared.progress import Watch
+from pipeline.backends.shared.progress import _line as line_of
 from pipeline.loaders.batch_plan import Block, Plan
 from pipeline.profilers.session import head
 from pipeline.runs.checkpoint import Checkpoint
@@ -24,8 +25,9 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
 from pipeline.runs.run import Run
 from pipeline.stages.rates import left_out, steady, timings
-from pipeline.stages.training_table import overhead_row
+from pipeline.stages.training_table import normalisation_row, overhead_row, weights_row
 from pipeline.tasks.classification import Classification
+from pipeline.tasks.regression import Regression
 
 BATCHES = 21  # of 32 examples, the last one of 9
 EPOCHS = 5
@@ -90,6 +92,18 @@ def test_a_single_epoch_is_cold_and_counted() -> None:
     assert left_out(epochs, "period (training.validate_every=250)") == (
         "one period (training.validate_every=250), cold start included"
     )
+
+
+def test_small_losses_are_not_written_as_zero() -> None:
+    """Of targets that are small numbers, as lengths in metres, each epoch had the loss 0.0000."""
+    small = Epoch(1, 1.0, 5, 8, 2.34e-7, train_score=3.1e-4, validation_loss=2.5e-7, validation_score=3.2e-4)
+    said = line_of(small, "epoch 1/1", Regression((1,), 1))
+    assert said == "epoch 1/1  loss 2.3e-07  mean_absolute_error 3.1e-04  validation 3.2e-04  8 examples/s"
+    kept = {"weights": "best", "step": 5, "monitor": "validation/loss", "value": 2.5e-7}
+    assert weights_row(kept) == [("weights", "of step 5, the best by validation/loss (2.5e-07)")]
+    assert normalisation_row({"mean": [2e-5], "std": [1e-6]}) == [
+        ("normalised", "by the training examples: mean 2.0e-05; standard deviation 1.0e-06")
+    ]
 
 
 def test_a_checkpoint_that_does_not_say_which_epochs_were_cold_had_the_first_one_cold(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from pipeline.report.canvas import BLUE, GREY, ORANGE, canvas, plain, save
+from pipeline.report.table import figure as number_of
 from pipeline.runs.fit import Epoch
 
 MOST_CLASSES = 30  # whose counts and names a confusion matrix has room for
@@ -40,7 +41,7 @@ def training_curves(
         held_out = [getattr(epoch, f"validation_{field}") for epoch in epochs]
         if held_out[0] is not None:
             axes.plot(numbers, held_out, "o-", ms=3, color=ORANGE, label="validation")
-        axes.axhline(at_test, color=GREY, ls="--", label=f"test, {of}: {at_test:.4f}")
+        axes.axhline(at_test, color=GREY, ls="--", label=f"test, {of}: {number_of(at_test)}")
         axes.set_xlabel(along)
         axes.set_ylabel("mean loss" if name == "loss" else name.replace("_", " "))
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))

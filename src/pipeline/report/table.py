@@ -234,6 +234,11 @@ def figure(value: float) -> str:
     return f"{value:.4f}" if value == 0 or abs(value) >= 0.001 else f"{value:.1e}"
 
 
+def change(difference: float) -> str:
+    """A difference with its sign: four digits behind the point, a power of ten where none of the four would be left."""
+    return f"{difference:+.4f}" if difference == 0 or abs(difference) >= 0.0001 else f"{difference:+.1e}"
+
+
 def figure_of(value: float, kind: str) -> str:
     """The value of a metric of this kind: of a count that is whole, no digits behind the point."""
     return f"{value:,.0f}" if kind == "count" and float(value).is_integer() else figure(value)

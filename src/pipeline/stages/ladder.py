@@ -256,7 +256,7 @@ def _row(rung: Rung) -> tuple[str, ...]:
         f"{rung.wall_time_s:.1f}",
         f"{rung.gain:.2f}x",
         f"{rung.gain_in_total:.2f}x",
-        f"{rung.score.value:.4f}",
+        figure(rung.score.value),
         f"{memory / 2**20:,.0f}",
     )
 

@@ -124,7 +124,7 @@ def weights_row(kept: dict[str, object]) -> list[tuple[str, str]]:
     """Which weights were measured and saved, where they are not those of the last step."""
     if kept.get("weights") != "best":
         return []
-    return [("weights", f"of step {kept['step']:,}, the best by {kept['monitor']} ({kept['value']:.4f})")]
+    return [("weights", f"of step {kept['step']:,}, the best by {kept['monitor']} ({table.figure(kept['value'])})")]
 
 
 def adapters_row(fit: Fit) -> list[tuple[str, str]]:
@@ -163,7 +163,7 @@ def normalisation_row(statistics: dict[str, list[float]] | None) -> list[tuple[s
     channels = len(statistics["mean"])
     if channels > SHOWN_CHANNELS:
         return [("normalised", f"by mean and standard deviation of {channels:,} channels (receipt.json)")]
-    mean, std = (", ".join(f"{one:.4f}" for one in statistics[name]) for name in ("mean", "std"))
+    mean, std = (", ".join(map(table.figure, statistics[name])) for name in ("mean", "std"))
     return [("normalised", f"by the training examples: mean {mean}; standard deviation {std}")]
 
 

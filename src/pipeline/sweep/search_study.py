@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import Pruned, UserError
+from pipeline.report.table import figure
 from pipeline.runs.records import EPOCH
 from pipeline.sweep.space import Space, point_of, size
 
@@ -44,7 +45,7 @@ class Pruner:
             known = ", ".join(sorted(metrics))
             raise UserError(f"hydra.sweeper.metric={self.metric}: no epoch has it; choose from {known}")
         if self._hopeless(metrics[self.metric], epoch):
-            raise Pruned(f"pruned after epoch {epoch}: {self.metric} {metrics[self.metric]:.4f}")
+            raise Pruned(f"pruned after epoch {epoch}: {self.metric} {figure(metrics[self.metric])}")
 
     def _hopeless(self, value: float, epoch: int) -> bool:
         """Whether the study, which takes the value, would end the trial; at its end there is nothing left to save."""

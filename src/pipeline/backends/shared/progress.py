@@ -15,6 +15,7 @@ from pipeline.cli.exits import raise_if_stopped
 from pipeline.errors import RunError
 from pipeline.loaders.batch_plan import Block, Plan
 from pipeline.profilers.session import Session
+from pipeline.report.table import figure
 from pipeline.runs.fit import Epoch
 from pipeline.runs.loss_scale import LossScale
 from pipeline.runs.result import Metric, count
@@ -159,9 +160,9 @@ class Watch:
         self._journal_waiting(final=False)
         late = whole and self.ends_at is not None and self.agreed(self.late)
         self.out_of_time |= late and bool(updates[-1])  # the step under way is finished
-        state = f"{self._where(self.number + 1)}  loss {self.loss_sum / self.seen:.4f}"
+        state = f"{self._where(self.number + 1)}  loss {figure(self.loss_sum / self.seen)}"
         if self.task.score is not None:
-            state += f"  {self.task.score} {self.mean_score:.4f}"
+            state += f"  {self.task.score} {figure(self.mean_score)}"
         self.progress.advance(int(updates.sum()), state)
         self.keeper.after_block(ends_period=self.at_period_end)
 
@@ -349,10 +350,10 @@ def diverged(what: str, step: int, epoch: int, precision: str) -> RunError:
 
 
 def _line(epoch: Epoch, where: str, task: Task) -> str:
-    text = f"{where}  loss {epoch.train_loss:.4f}"
+    text = f"{where}  loss {figure(epoch.train_loss)}"
     if epoch.train_score is not None:
-        text += f"  {task.score} {epoch.train_score:.4f}"
+        text += f"  {task.score} {figure(epoch.train_score)}"
     if epoch.validation_loss is not None:
         shown = epoch.validation_loss if epoch.validation_score is None else epoch.validation_score
-        text += f"  validation {shown:.4f}"
+        text += f"  validation {figure(shown)}"
     return f"{text}  {epoch.units_per_s:,.0f} {task.unit}/s"

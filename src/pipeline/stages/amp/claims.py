@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pipeline.report.table import change
 from pipeline.stages.amp import BASELINE
 from pipeline.stages.amp.compare import Compared, score_changes
 from pipeline.stages.amp.measured import Measured
@@ -58,7 +59,7 @@ def claims(rows: Sequence[Compared], *, on_cpu: bool) -> list[Claim]:
 
 def _change(wide: Compared, narrow: Compared) -> str:
     changes = score_changes(narrow, wide)
-    return f"{statistics.fmean(changes):+.4f}" if changes else "-"
+    return change(statistics.fmean(changes)) if changes else "-"
 
 
 def _mixed(wide: Compared, narrow: Compared) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.report.intervals import ALL_THE_SAME, CONFIDENCE, LEAST_RUNS, TOO_FEW, half_width, why_none
+from pipeline.report.table import change
 from pipeline.stages.amp import BASELINE, REFERENCE
 from pipeline.stages.amp.measured import Measured
 
@@ -164,12 +165,13 @@ def _score(row: Compared, baseline: Compared) -> str:
     changes, name = score_changes(row, baseline), row.score
     if not changes:
         return f"{name} not compared: no seed in common"
-    change, half = statistics.fmean(changes), half_width(changes)
+    mean, half = statistics.fmean(changes), half_width(changes)
     if half is None:
-        return f"{name} {change:+.4f} (n={len(changes)}, {why_none(changes)})"
-    if abs(change) <= half:
-        return f"no difference in {name} shown ({change:+.4f}, {CONFIDENCE:.0%} interval +-{half:.4f})"
-    return f"{name} {'higher' if change > 0 else 'lower'} ({change:+.4f} +-{half:.4f})"
+        return f"{name} {change(mean)} (n={len(changes)}, {why_none(changes)})"
+    ends = f"+-{change(half)[1:]}"
+    if abs(mean) <= half:
+        return f"no difference in {name} shown ({change(mean)}, {CONFIDENCE:.0%} interval {ends})"
+    return f"{name} {'higher' if mean > 0 else 'lower'} ({change(mean)} {ends})"
 
 
 def score_changes(row: Compared, baseline: Compared) -> list[float]:

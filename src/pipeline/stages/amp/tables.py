@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline.machine.others import said_of
 from pipeline.report.csv_file import csv_file
-from pipeline.report.table import small
+from pipeline.report.table import figure, small
 from pipeline.runs.result import Table
 from pipeline.stages.amp import BASELINE, REFERENCE
 from pipeline.stages.amp.claims import claims, halvings
@@ -110,7 +110,7 @@ def _tensor_cores(row: Compared) -> str:
 
 def _score(row: Compared) -> str:
     values = sorted(row.values(lambda run: run.score.value))
-    return f"{row.median(lambda run: run.score.value):.4f} ({values[0]:.4f} to {values[-1]:.4f})"
+    return f"{figure(row.median(lambda run: run.score.value))} ({figure(values[0])} to {figure(values[-1])})"
 
 
 def _errors(row: Compared) -> tuple[str, ...]:
