@@ -22,6 +22,7 @@ from pipeline.machine.device import Device, gpus
 from pipeline.models.gpt import Gpt
 from pipeline.profilers.memory import Memory
 from pipeline.profilers.none import Off
+from pipeline.report import table
 from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.records import read_config
 from pipeline.runs.result import Metric, Result, metrics_of, read_result
@@ -72,6 +73,14 @@ def test_a_training_on_text(trained: Any, backend: str) -> None:
     assert (used.kind, used.direction) == ("time", "max")
     names = [name for name, _ in read_json(trained(backend) / "result.json")["table"]]
     assert names[3:6] == ["test bits_per_byte", "utilization", "baselines"]
+
+
+def test_the_wall_time_is_also_of_what_is_measured_and_drawn_after_the_training(trained: Any) -> None:
+    """It ended before the baselines and the attention maps: 50 s of a run that took 66."""
+    run = trained("torch")
+    wall, status = read_json(run / "receipt.json")["wall_time_s"], read_json(run / "status.json")
+    assert wall >= (run / "artifacts" / "attention.html").stat().st_mtime - status["started"]
+    assert dict(read_json(run / "result.json")["table"])["wall time"].startswith(f"{table.seconds(wall)}, of which ")
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)

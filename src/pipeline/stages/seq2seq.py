@@ -34,10 +34,11 @@ class Seq2seq(Train):
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train and measure. Raises as stage=train."""
-        from pipeline.stages import cross_attention
+        from pipeline.stages import cross_attention, training_table
 
         result = super().run(experiment, resolved, run)
         if not self.attention:
             return result
         also = beside("attention: not drawn", partial(cross_attention.draw, experiment, run))
-        return replace(result, notes=(*result.notes, *also.notes), failed=result.failed or also.failed)
+        whole = replace(result, notes=(*result.notes, *also.notes), failed=result.failed or also.failed)
+        return training_table.timed_to_now(run, whole)

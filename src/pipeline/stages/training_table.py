@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import cut
@@ -10,7 +12,10 @@ from pipeline.machine.device import Device
 from pipeline.machine.others import said_of
 from pipeline.report import table
 from pipeline.runs.fit import Fit, Observation
+from pipeline.runs.json_files import read_json
 from pipeline.runs.loss_scale import LossScale
+from pipeline.runs.result import Result
+from pipeline.runs.run import Run, seconds_since_start
 from pipeline.stages.measuring import Measured
 from pipeline.stages.rates import left_out, steady
 
@@ -44,10 +49,7 @@ def rows(
     return [
         *found,
         *weights_row(fit.kept),
-        (
-            "wall time",
-            f"{table.seconds(receipt['wall_time_s'])}, of which training {table.seconds(receipt['training_s'])}",
-        ),
+        wall_row(receipt),
         ("training rate", table.spread(rates, f" {unit}/s") + cold + profiled + disturbed),
         *([("compilation", f"{table.seconds(compiled)}, not counted as training")] if compiled else []),
         *overhead_row(receipt.get("profile")),
@@ -64,6 +66,20 @@ def rows(
         ("precision", precision_row(experiment, resolved, fit.observed)),
         *([("loss scale", scale_row(fit.loss_scale, fit))] if fit.loss_scale else []),
     ]
+
+
+def wall_row(receipt: Mapping[str, Any]) -> tuple[str, str]:
+    """How long the run took so far, and its training."""
+    wall, training = (table.seconds(receipt[name]) for name in ("wall_time_s", "training_s"))
+    return "wall time", f"{wall}, of which training {training}"
+
+
+def timed_to_now(run: Run, result: Result) -> Result:
+    """A training's result whose wall time is also of what was measured and drawn after it; so is the receipt's."""
+    receipt = read_json(run.folder / "receipt.json") | {"wall_time_s": run.earlier_s + seconds_since_start()}
+    run.journal.write_receipt(receipt)
+    wall = wall_row(receipt)
+    return replace(result, table=tuple(wall if row[0] == wall[0] else row for row in result.table))
 
 
 def memory_row(device: Device, fit: Fit, receipt: dict[str, Any]) -> str:

@@ -106,7 +106,7 @@ class Transformer(Train):
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train and measure. Raises as stage=train."""
-        from pipeline.stages import course, training_samples, transformer_extras
+        from pipeline.stages import course, training_samples, training_table, transformer_extras
 
         written = self.samples.written() if self.samples.prompts else None
         watched = None if written is None else partial(training_samples.Sampler, written, experiment, resolved, run)
@@ -120,10 +120,11 @@ class Transformer(Train):
             found.append(beside("attention: not drawn", partial(transformer_extras.draw_attention, experiment, run)))
         also = joined(found)
         tested = 1 + max(number for number, (name, _) in enumerate(result.table) if name.startswith("test "))
-        return replace(
+        whole = replace(
             result,
             metrics=(*result.metrics, *also.metrics),
             notes=(*result.notes, *also.notes),
             table=(*result.table[:tested], *also.table, *result.table[tested:]),
             failed=result.failed or also.failed,
         )
+        return training_table.timed_to_now(run, whole)
