@@ -216,6 +216,17 @@ def test_a_rate_is_that_of_the_median_time_in_the_table_as_in_the_metrics() -> N
         assert table.rows[0][table.columns.index(kind)] == digits(gemm.flop / 1.5e9)
 
 
+def test_the_intensity_of_a_matrix_and_a_vector_is_not_written_as_zero() -> None:
+    """Half a FLOP for each byte was 0 FLOP/byte."""
+    bench = seen({"numpy": (1.0,)}, 1.0)
+    ((gemm, times),) = bench.times.items()
+    flat = replace(gemm, m=1)
+    bench.plan, bench.times = replace(bench.plan, problems=(flat,)), {flat: times}
+    bench.errors = {(flat, "numpy"): Verdict(1, 0.0, 0.0)}
+    (table,) = tables.timed(bench)
+    assert table.title.endswith(", 0.48 FLOP/byte; GFLOP/s")  # 2 · 64² over 4 · (64 + 64² + 64)
+
+
 def test_kernels_on_fewer_threads_are_named() -> None:
     """Their share of the peak is of all threads' peak."""
     bench = seen({"cpu_naive": (1.0,), "cpu_packed": (1.0,), "cpu_threads": (1.0,)}, 1.0)

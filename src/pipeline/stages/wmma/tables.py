@@ -42,7 +42,7 @@ def _timed(bench: Found, gemm: Gemm) -> Table:
         row += _of_card(bench, gemm, name) if on_gpu else []
         rows.append((*row, small(bench.errors[gemm, name].relative)))
     title = (
-        f"{gemm}: {digits(gemm.flop / GIGA)} GFLOP, at least {in_bytes(gemm.traffic)}, {gemm.intensity:.0f} FLOP/byte"
+        f"{gemm}: {digits(gemm.flop / GIGA)} GFLOP, at least {in_bytes(gemm.traffic)}, {digits(gemm.intensity)} FLOP/byte"
     )
     return Table(f"{title}; GFLOP/s{_cards(bench, gemm)}", (*columns, "error"), tuple(rows))
 
