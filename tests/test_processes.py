@@ -162,7 +162,9 @@ def test_the_table_at_the_end_says_what_took_part(
     fit = Fit(weights={}, epochs=(), observed=Observation(how=""), parameters=0, peak_memory=peak)
     receipt = {} if together is None else {"processes": together}
     assert training_table.shared_by(asked, receipt) == device
-    assert training_table.memory_row(asked, fit, receipt).startswith(memory)
+    said = training_table.memory_row(asked, fit, receipt)
+    assert said.startswith(memory)
+    assert said.endswith(", up to the end of training")  # the test, baselines and figures come after it
 
 
 def check_same(one: Path, two: Path, least: int = 20) -> None:
@@ -207,7 +209,7 @@ def test_two_devices_of_jax_train_as_one(tmp_path: Path, words: tuple[str, ...],
     what = "batches" if key == "device.processes" else "weights"
     device, memory = said_at_the_end(two)
     assert device.startswith(f"cpu, {what} split over 2 devices (")
-    assert memory.endswith("of the process")
+    assert memory.endswith("of the process, up to the end of training")
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,9 @@ def timed_to_now(run: Run, result: Result) -> Result:
 
 
 def memory_row(device: Device, fit: Fit, receipt: dict[str, Any]) -> str:
-    """The peak of memory, and what it is of: the allocator's is of the first device of several."""
+    """The peak of memory until the training was over, and what it is of: the allocator's is of the first device of
+    several. What comes then (the test, baselines, figures) may have taken more.
+    """
     peak, together = fit.peak_memory, receipt.get("processes", {})
     processes, devices = together.get("count", 1), device.processes * device.split
     found = f"{table.size(peak['process_bytes'])} of the process"
@@ -91,11 +93,10 @@ def memory_row(device: Device, fit: Fit, receipt: dict[str, Any]) -> str:
         found = f"{table.size(sum(one['peak_bytes'] for one in together['each']))}, the sum of {processes} processes"
     elif processes > 1:
         found = f"{table.size(peak['process_bytes'])} of the first of {processes} processes"
-    if "device_bytes" not in peak:
-        return found
-    return (
-        f"{table.size(peak['device_bytes'])} on {f'the first of {devices} GPUs' if devices > 1 else 'the GPU'}, {found}"
-    )
+    if "device_bytes" in peak:
+        where = f"the first of {devices} GPUs" if devices > 1 else "the GPU"
+        found = f"{table.size(peak['device_bytes'])} on {where}, {found}"
+    return f"{found}, up to the end of training"
 
 
 def shared_by(device: Device, receipt: dict[str, Any]) -> str:
