@@ -265,8 +265,8 @@ def notes(entries: Sequence[Entry], found: Sequence[Rung]) -> list[tuple[str, st
     """What the columns mean and hold no room for, and why a rung has no figures."""
     seconds = [(rung.name, f"{rung.compile_s:.1f} s of compiling, in wall s only") for rung in found if rung.compile_s]
     lost = [(entry.cell.swept["rung"], f"{entry.state}: {entry.reason}") for entry in entries if entry.state != "done"]
-    where = "on the GPU" if any(rung.device_bytes for rung in found) else "of the process"
-    about = [("wall s", "the run, without the framework's import"), ("MiB", f"peak memory {where}, up to the end of training")]
+    peak = f"peak memory {'on the GPU' if any(rung.device_bytes for rung in found) else 'of the process'}"
+    about = [("wall s", "the run, without the framework's import"), ("MiB", f"{peak}, up to the end of training")]
     period = period_of(entries)
     slow, worse = _started_slowly(found, period), _learned_less(found)
     return [*_bases(found, period), *about, *seconds, *_gained_over(entries), *slow, *worse, *lost]

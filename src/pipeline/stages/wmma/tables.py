@@ -41,10 +41,8 @@ def _timed(bench: Found, gemm: Gemm) -> Table:
         row += [percent(of_peak(bench, gemm, name))] if has_peak else []
         row += _of_card(bench, gemm, name) if on_gpu else []
         rows.append((*row, small(bench.errors[gemm, name].relative)))
-    title = (
-        f"{gemm}: {digits(gemm.flop / GIGA)} GFLOP, at least {in_bytes(gemm.traffic)}, {digits(gemm.intensity)} FLOP/byte"
-    )
-    return Table(f"{title}; GFLOP/s{_cards(bench, gemm)}", (*columns, "error"), tuple(rows))
+    work = f"{digits(gemm.flop / GIGA)} GFLOP, at least {in_bytes(gemm.traffic)}, {digits(gemm.intensity)} FLOP/byte"
+    return Table(f"{gemm}: {work}; GFLOP/s{_cards(bench, gemm)}", (*columns, "error"), tuple(rows))
 
 
 def _share(bench: Found, gemm: Gemm, name: str) -> str:
