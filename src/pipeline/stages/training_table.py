@@ -137,7 +137,7 @@ def overhead_row(profile: dict[str, Any] | None) -> list[tuple[str, str]]:
     return [("profiler", f"{text} with it, {alone} without it in the {profile['steps_after']:,} after them: {shown}")]
 
 
-def weights_row(kept: dict[str, object]) -> list[tuple[str, str]]:
+def weights_row(kept: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Which weights were measured and saved, where they are not those of the last step."""
     if kept.get("weights") != "best":
         return []
