@@ -20,7 +20,7 @@ from in_backend import experiment
 from in_generation import KINDS, SHAPES, Compared, compared, random_weights
 
 from pipeline import tokens
-from pipeline.backends.shared.generation import Uncached, generate
+from pipeline.backends.shared.generation import Generated, Row, Uncached, generate
 from pipeline.backends.shared.sampling import Sampling
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
@@ -233,9 +233,19 @@ def test_a_context_of_one_token_has_a_rate(tmp_path: Path) -> None:
         return [metric.name for metric in generated_text.metrics(found)], dict(shown)["decode"]
 
     names, said = decode_of(3)
-    assert Generate.headline in names and re.fullmatch(r"[\d,]+ tokens/s: .* ms a window computed anew \(n=2\)", said)
+    assert Generate.headline in names
+    assert re.fullmatch(r"[\d,]+ tokens/s of all rows; medians: .* ms a window computed anew \(n=2\)", said)
     names, said = decode_of(1)
     assert Generate.headline not in names and said == "no rate: each text has one token, which the prefill gives"
+
+
+def test_the_milliseconds_of_a_step_are_said_to_be_medians(tmp_path: Path) -> None:
+    """Beside a rate that is of all time: 392 tokens/s of two rows stood before 1.76 ms a step, which came to 1,136."""
+    row, resolved = Row([1, 2, 3, 4, 5], 8), Resolved(Place("cpu"), "fp32", "", "")
+    times: dict[str, Any] = {"prefill_s": [0.1], "step_s": [0.001, 0.001, 0.018], "choose_s": [0.0] * 4}
+    found = Generated([row], generated=4, prompted=1, **times)
+    shown = generated_text.rows(["a"], [generated_text.Text(row, 1, b"")], found, resolved, [tmp_path])
+    assert dict(shown)["decode"] == ("150 tokens/s of all rows; medians: 1.00 ms a step and 0.00 ms to choose (n=3)")
 
 
 TEXT = "Call me Ishmael. Some years ago, never mind how long precisely, having little or no money in my purse.\n" * 30

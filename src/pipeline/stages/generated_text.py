@@ -151,11 +151,12 @@ def _decode(found: Generated, tokens_per_s: float | None) -> str:
     """The rate in words: of a context of one token there are no steps, since its window moves with each token."""
     if tokens_per_s is None:
         return "no rate: each text has one token, which the prefill gives"
+    rate_of_all = f"{tokens_per_s:,.0f} tokens/s of all rows; medians"
     if not found.step_s:
         moved = f"{1e3 * float(np.median(found.moved_s)):.2f} ms a window computed anew (n={len(found.moved_s)})"
-        return f"{tokens_per_s:,.0f} tokens/s: {moved}"
+        return f"{rate_of_all}: {moved}"
     step, choice_s = (1e3 * float(np.median(times)) for times in (found.step_s, found.choose_s))
-    return f"{tokens_per_s:,.0f} tokens/s: {step:.2f} ms a step and {choice_s:.2f} ms to choose (n={len(found.step_s)})"
+    return f"{rate_of_all}: {step:.2f} ms a step and {choice_s:.2f} ms to choose (n={len(found.step_s)})"
 
 
 def readable(text: bytes) -> str:
