@@ -476,6 +476,18 @@ def test_of_a_copy_it_is_said_which_run_it_is(tmp_path: Path) -> None:
     assert f"\nrun      {run.name}, copied or renamed\n" in pipeline(tmp_path, "stage=show", "run=kept").stdout
 
 
+def test_a_run_that_mlflow_does_not_have_yet_is_not_called_untracked(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "runs", 0.9)
+
+    def said() -> str:
+        (line,) = re.findall(r"^MLflow +(.*)", pipeline(tmp_path, "stage=show", "run=latest").stdout, re.MULTILINE)
+        return line
+
+    assert said() == "not tracked"
+    write_json(run / "mlflow.json", {"run_id": None, "error": "no answer"})
+    assert said() == f"not there yet (no answer); `python -m pipeline.tracking sync {run.parent}` sends it"
+
+
 def test_how_long_a_run_took_is_the_wall_time_of_its_receipt(tmp_path: Path) -> None:
     run = a_run(tmp_path / "runs", 0.9)
     assert " of wall time" not in pipeline(tmp_path, "stage=show", "run=latest").stdout

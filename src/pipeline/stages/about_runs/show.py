@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -92,8 +93,18 @@ def _head(folder: Path, status: Status) -> Rows:
     rows.append(("folder", str(folder)))
     if status.id != folder.name:
         rows.append(("run", _of_other_name(folder, status.id)))
-    tracked = read_json(folder / "mlflow.json").get("run_id")
-    return [*rows, ("MLflow", f"run {tracked}" if tracked else "not tracked")]
+    return [*rows, ("MLflow", _in_mlflow(folder))]
+
+
+def _in_mlflow(folder: Path) -> str:
+    """Its entry there, or why there is none."""
+    record = read_json(folder / "mlflow.json")
+    if record.get("run_id"):
+        return f"run {record['run_id']}"
+    if not record:
+        return "not tracked"
+    why = f" ({record['error']})" if record.get("error") else ""
+    return f"not there yet{why}; `python -m pipeline.tracking sync {shlex.quote(str(folder.parent))}` sends it"
 
 
 def _of_other_name(folder: Path, began_as: str) -> str:
