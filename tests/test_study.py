@@ -33,7 +33,7 @@ from pipeline.runs.result import Metric, Result, count, rate
 from pipeline.runs.run import Run
 from pipeline.study import composed, documents, lock, params
 from pipeline.study import report as study_report
-from pipeline.study.check import check, same_result
+from pipeline.study.check import Difference, Row, check, same_result, show
 from pipeline.study.compose import compose, resolved_config
 from pipeline.study.data import fetch
 from pipeline.study.outcome import Outcome, flat, nested, write_curves
@@ -336,6 +336,21 @@ def test_lock_config_and_mlflow_tell_of_the_same_execution(study: Copy, differen
         line.startswith("classifier@jax: composed.yaml: config (at optimizer.learning_rate: dvc.lock 0.001, ")
         for line in found
     )
+
+
+def test_no_hash_is_cut_where_the_terminal_is_narrow(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ("files", "config", "code", "data", "MLflow run")
+    agreed = dict(zip(names, ("6", "162e56bb", "3d0008e2", "e82adc0c", "7dce68e1"), strict=True))
+    differs = tuple(Difference("classifier@tensorflow", where, "md5", "a", "b") for where in ("the folder", "dvc.lock"))
+    show([Row("classifier@tensorflow", agreed, differs)])
+    heading, first, *more = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["stage", "files", "config", "code", "data", "MLflow", "run"]
+    assert first.split()[:6] == ["classifier@tensorflow", *agreed.values()]
+    assert "".join([*first.split()[6:], *" ".join(more).split()]) == "differs:thefolder,dvc.lock"  # folded
+    assert all(len(line) <= 80 for line in (first, *more))
 
 
 def found_under(change: AbstractContextManager[None], differences: Ask) -> list[str]:

@@ -22,7 +22,9 @@ from typing import Any
 
 from pipeline import experiment as experiments
 from pipeline.errors import RunError, UserError
+from pipeline.report.table import show_table
 from pipeline.runs.code import code_hash as code
+from pipeline.runs.result import Table
 from pipeline.study import composed, data, documents, lock, outcome, params
 from pipeline.study.tracked import Tracked, tracked_run
 
@@ -72,18 +74,13 @@ def check() -> int:
 
 
 def show(rows: list[Row]) -> None:
-    """The table, on standard output."""
-    from rich.table import Table
-
+    """The table, on standard output. No hash is cut: of a narrow terminal the verdict takes several lines."""
     from pipeline.cli.terminal import results
 
-    table = Table(box=None, pad_edge=False)
     columns = ("files", "config", "code", "data", "MLflow run")
-    for column in ("stage", *columns, ""):
-        table.add_column(column, no_wrap=True)
-    for row in rows:
-        table.add_row(row.stage, *(row.agreed.get(column, "-") for column in columns), _verdict(row))
-    results().print(table, highlight=False, markup=False)
+    whole = ("stage", *columns)
+    cells = tuple((row.stage, *(row.agreed.get(column, "-") for column in columns), _verdict(row)) for row in rows)
+    show_table(results(), Table("", (*whole, ""), cells), left=(*whole, ""), whole=whole)
 
 
 def _verdict(row: Row) -> str:
