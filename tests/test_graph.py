@@ -18,6 +18,7 @@ import own_forms
 import pytest
 from command import begun, done, pipeline, refused, runs, status
 from in_backend import experiment
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from pipeline.backends.shared import arrays_numpy
 from pipeline.backends.shared.arrays import Arrays
@@ -31,8 +32,8 @@ from pipeline.runs.result import Metric, Result, read_result
 from pipeline.spec import build_as
 from pipeline.stages.by_framework import BACKENDS
 from pipeline.stages.graph import bench as graph_bench
+from pipeline.stages.graph import figures, tables
 from pipeline.stages.graph import stage as graph_stage
-from pipeline.stages.graph import tables
 from pipeline.stages.graph.amortised import Cost, cost, crossover, with_first
 from pipeline.stages.graph.processes import Job
 from pipeline.stages.graph.stage import Graph
@@ -175,6 +176,18 @@ def timed(name: str, later: tuple[float, ...], *, eager: bool = False) -> Found:
     """A way whose first two calls take 0.1 s each, with samples of ten steps."""
     samples = {10: [(10 * each, 0.0) for each in later]}
     return Found(name, "", eager, samples=samples, first=[0.1], second=[0.1])
+
+
+def test_the_figure_says_what_is_seen_and_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had neither the net's sizes nor the processor nor how many samples a median is of."""
+    pictures: list[Any] = []
+    monkeypatch.setattr(FigureCanvasAgg, "print_png", lambda self, _: pictures.append(self.figure))
+    net: Any = drawn((8, 60, 30, 3), RATE, 0)
+    job: Any = SimpleNamespace(net=net, place="cpu", cores=1, rounds=5, starts=2)
+    found = [timed("eager", (0.01,) * 5, eager=True)]
+    figures.draw(tmp_path / "crossover.png", SimpleNamespace(job=job, ways={"torch": found}))  # type: ignore[arg-type]
+    words = pictures[0].get_suptitle()
+    assert "two-layer net 8, 60, 30, 3 on " in words and "1 core; medians of 5, of first calls 2\n" in words
 
 
 def test_a_gain_within_the_ranges_has_no_crossover() -> None:

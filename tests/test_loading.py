@@ -297,6 +297,9 @@ def test_the_figure_names_every_framework_and_rates_that_can_be_read(
     figures.draw(tmp_path / "loading.png", bench)
     (figure,) = drawn
     figure.canvas.draw()
+    said = figure.get_suptitle()  # of how many samples, and where, was in no figure
+    assert said.startswith("the loader's settings on ")
+    assert said.endswith("2 cores\nmedians of 3 samples, with their ranges")
     assert [one.get_text() for one in figure.legends[0].texts] == ["torch", "tensorflow", "copying large arrays"]
     for axes in figure.axes:
         low, high = axes.get_xlim()

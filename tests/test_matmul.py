@@ -303,6 +303,8 @@ def test_the_last_panel_of_each_column_has_sizes_and_their_name(
     panels = drawn[0].axes[:3]
     labelled = [any(one.label1.get_visible() for one in axes.xaxis.get_major_ticks()) for axes in panels]
     assert labelled == [False, True, True]
+    said = drawn[0].get_suptitle()  # of how many samples, and where, was in no figure
+    assert said.startswith("products of N × N matrices on ") and "1 core\nmedians of 9 samples; bars: 95 %" in said
     assert [axes.get_xlabel() for axes in panels] == ["", "N", "N"]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +10,19 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from pipeline.backends.shared.form_bench import Found
+from pipeline.machine.host import cpu_name
 from pipeline.report.canvas import canvas, colour_of, mark_of, plain, save
 from pipeline.stages.graph.amortised import cost, with_first
+from pipeline.stages.graph.bench import Bench
+from pipeline.stages.graph.processes import Job
 from pipeline.stages.graph.tables import crossed
 
 BEYOND = 10  # how much further than the largest number of steps a crossover is still shown
 
 
-def draw(path: Path, ways: Mapping[str, Sequence[Found]]) -> None:
+def draw(path: Path, bench: Bench) -> None:
     """A panel for each framework; lines by first calls and median, marks by the samples of so many steps."""
-    timed = {framework: found for framework, found in ways.items() if any(one.samples for one in found)}
+    timed = {framework: found for framework, found in bench.ways.items() if any(one.samples for one in found)}
     if not timed:
         return
     figure = canvas(1 + 3.6 * len(timed), 4.4)
@@ -28,7 +31,18 @@ def draw(path: Path, ways: Mapping[str, Sequence[Found]]) -> None:
         _panel(axes, found)
         axes.set_title(framework, fontsize=10)
     panels[0].set_ylabel("seconds a step, first calls included")
+    figure.suptitle(_title(bench.job), fontsize=10)
     save(figure, path)
+
+
+def _title(job: Job) -> str:
+    """What is seen, where it was measured, of how many samples."""
+    sizes = ", ".join(map(str, (*job.net.x.shape, *job.net.w2.shape)))
+    where = f"{cpu_name()}, {job.cores} core{'s' * (job.cores != 1)}" if job.place == "cpu" else job.place
+    return (
+        f"a step of the two-layer net {sizes} on {where}; medians of {job.rounds}, of first calls {job.starts}\n"
+        "marks: measured; lines: by the first calls and a later step; dotted: quicker than eager from there on"
+    )
 
 
 def _panel(axes: Axes, found: Sequence[Found]) -> None:

@@ -156,7 +156,7 @@ class Graph(ByFramework):
             table=rows,
             failed="; ".join(bench.faults()) or None,
         )
-        return with_figures(result, lambda: figures.draw(run.artifact("figures/crossover.png"), bench.ways))
+        return with_figures(result, lambda: figures.draw(run.artifact("figures/crossover.png"), bench))
 
     def _job(self, seed: int, resolved: Resolved) -> Job:
         net, reference = self._reference(seed)

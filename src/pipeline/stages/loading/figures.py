@@ -7,6 +7,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
+from pipeline.machine.host import cpu_name
 from pipeline.report.canvas import BLUE, GREY, ORANGE, canvas, log_labels, plain, save
 from pipeline.stages.loading.bench import Bench
 
@@ -30,7 +31,16 @@ def draw(path: Path, bench: Bench) -> None:
     shown = sorted(named, key=[*COLOURS, COPYING].index)
     lines = [named[name] for name in shown]
     figure.legend(lines, shown, loc="outside upper center", ncols=3, frameon=False, fontsize=8)
+    counts = {len(rates) for found in panels.values() for *_, rates in found}
+    figure.suptitle(_title(bench.job.cores, counts), fontsize=10)
     save(figure, path)
+
+
+def _title(cores: int, counts: set[int]) -> str:
+    """What is seen, where it was measured, of how many samples."""
+    of = " to ".join(map(str, sorted({min(counts), max(counts)})))
+    spread = f"medians of {of} samples, with their ranges" if max(counts) > 1 else "one sample each"
+    return f"the loader's settings on {cpu_name()}, {cores} core{'s' * (cores != 1)}\n{spread}"
 
 
 def marks(bench: Bench, source: str) -> list[tuple[str, str, list[float]]]:

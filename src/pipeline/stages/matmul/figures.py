@@ -10,11 +10,12 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from pipeline.machine.host import cpu_name
 from pipeline.report.canvas import GREY, canvas, colour_of, log_labels, mark_of, plain, save
 from pipeline.report.table import digits
 from pipeline.stages.matmul.bench import Bench, Side
 from pipeline.stages.matmul.rates import Rates
-from pipeline.stages.matmul.tables import crossovers
+from pipeline.stages.matmul.tables import crossovers, medians_of
 
 APART = 0.08  # of the axis, that labels of sizes take
 TEXT: dict[str, Any] = {"fontsize": 8, "color": "#4a5568"}
@@ -41,7 +42,15 @@ def draw(path: Path, bench: Bench) -> None:
         axes.tick_params(labelbottom=True)  # left out by shared axes, also above a place that is empty
     lines = {line.get_label(): line for axes in panels.flat for line in axes.get_lines() if line.get_label()[0] != "_"}
     figure.legend(lines.values(), lines.keys(), frameon=False, fontsize=8, loc="outside right upper")
+    figure.suptitle(_title(bench.plan.cores, [one for _, one in timed]), fontsize=10)
     save(figure, path)
+
+
+def _title(cores: int, timed: list[Rates]) -> str:
+    """What is seen, where it was measured, of how many samples; what the bars are, where there are any."""
+    bars = "; bars: 95 % intervals" if any(one.rate.ends for one in timed) else ""
+    where = f"{cpu_name()}, {cores} core{'s' * (cores != 1)}"
+    return f"products of N × N matrices on {where}\n{medians_of(timed)}{bars}"
 
 
 def _panel(axes: Axes, bench: Bench, dtype: str, timed: list[tuple[Side, Rates]]) -> None:

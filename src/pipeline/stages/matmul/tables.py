@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pipeline.report.csv_file import csv_file
@@ -38,8 +38,14 @@ def of_dtype(bench: Bench, dtype: str) -> Table:
         row += _share(one.share) * shares + [str(one.with_copies or "")] * copies
         row += [small(one.found.error), *[str(len(one.found.samples))] * (len(counts) > 1)]
         rows.append(tuple(row))
-    of = f"{min(counts, default=0)} to {max(counts, default=0)}" if len(counts) > 1 else str(max(counts, default=0))
-    return Table(f"{dtype}; medians of {of} sample{'s' * (of != '1')}", tuple(columns), tuple(rows))
+    return Table(f"{dtype}; {medians_of(one for _, one in timed)}", tuple(columns), tuple(rows))
+
+
+def medians_of(timed: Iterable[Rates]) -> str:
+    """What the rates are: `medians of 9 samples`, or of 3 to 9."""
+    counts = {len(one.found.samples) for one in timed}
+    of = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else str(max(counts, default=0))
+    return f"medians of {of} sample{'s' * (of != '1')}"
 
 
 def of_memory(bench: Bench) -> Table:
