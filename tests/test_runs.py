@@ -24,7 +24,7 @@ from pipeline.cli.conf_path import conf_path
 from pipeline.errors import UserError
 from pipeline.experiment.settings import Settings, Sought
 from pipeline.experiment.training import Checkpoints
-from pipeline.report.table import digits, markdown_rows, show, show_table, small
+from pipeline.report.table import digits, markdown_rows, show, show_result, show_table, small
 from pipeline.runs import listing
 from pipeline.runs.checkpoint import Writer
 from pipeline.runs.conditions import check_where, matching, misspelt
@@ -374,6 +374,23 @@ def test_the_names_of_columns_are_folded_no_more_than_is_needed() -> None:
         "model.layers  learning_rate         (bits/byte)          (tokens/s)",
         "1                       0.1            2.1000 *              12,345",
     ]
+
+
+def test_the_end_of_a_run_names_what_there_is_to_look_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a profile's table lay, and that there was a picture, a run did not say."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("figures/b.png", "figures/a.png", "profile/operations.txt", "model/model.txt", "predictions.csv"):
+        path = tmp_path / "runs/x/artifacts" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    last = lambda: printed(80, lambda console: show_result(console, Result(()), Path("runs/x")))  # noqa: E731
+    assert last() == [
+        "run folder  runs/x",
+        "to look at  artifacts/figures: a.png, b.png; artifacts/profile: operations.txt",
+    ]
+    (tmp_path / "runs/x/artifacts/tensorboard").mkdir()
+    assert last()[-1] == "TensorBoard  tensorboard --logdir runs"
+    assert printed(80, lambda console: show_result(console, Result(()), Path("runs/y"))) == ["run folder  runs/y"]
 
 
 def printed(width: int, show: Callable[[Console], None], *, terminal: bool = False) -> list[str]:

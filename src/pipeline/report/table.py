@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pipeline.runs.result import Result, Table
 
+LOOKED_AT = ("*.png", "*.html", "*.txt", "trace.json.gz")  # of a run's artifacts: what is for people
 GAP = 2  # letters between two columns, as rich has them
 HUGE = 1e12  # above the bytes of a memory, which are shown in full
 NARROWEST = 10  # letters that a column is given at least
@@ -56,11 +57,23 @@ def show(console: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:
 
 
 def show_result(console: Console, result: Result, folder: Path) -> None:
-    """Print the tables of a run's result, which `read_result(folder)` gives too, and where the run lies."""
+    """Print the tables of a run's result, which `read_result(folder)` gives too, where the run lies and what of it to
+    look at."""
     for one in result.tables:
         show_table(console, one)
         console.print()
-    show(console, result.title, [*result.table, ("run folder", os.path.relpath(folder))])
+    show(console, result.title, [*result.table, ("run folder", os.path.relpath(folder)), *to_look_at(folder)])
+
+
+def to_look_at(folder: Path) -> list[tuple[str, str]]:
+    """The pictures, pages and texts below a run's artifacts, folder by folder, and what shows it in TensorBoard."""
+    root, found = folder / "artifacts", dict[str, list[str]]()
+    for path in sorted(path for pattern in LOOKED_AT for path in root.rglob(pattern)):
+        if path.relative_to(root).parts[0] != "model":
+            found.setdefault(path.parent.relative_to(folder).as_posix(), []).append(path.name)
+    rows = [("to look at", "; ".join(f"{where}: {', '.join(names)}" for where, names in sorted(found.items())))]
+    shown = [("TensorBoard", f"tensorboard --logdir {os.path.relpath(folder.parent)}")]
+    return rows * bool(found) + shown * (root / "tensorboard").is_dir()
 
 
 def show_table(console: Console, table: Table, left: Collection[str] = (), whole: Collection[str] = ()) -> None:
