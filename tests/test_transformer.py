@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -227,6 +228,16 @@ def test_attention_to_all_moves_with_its_input(rotary: bool) -> None:
     with torch.no_grad():
         change = (attention(x)[:, order] - attention(x[:, order])).abs().max()
     assert (change < 1e-12) == (not rotary)
+
+
+def test_what_the_page_shows_of_order(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its few lines of NumPy: permuted positions in, permuted positions out, unless a mask tells them apart."""
+    page = (Path(__file__).resolve().parents[1] / "docs" / "transformer.md").read_text()
+    (lines,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    exec(lines, {})
+    to_all, masked = map(float, capsys.readouterr().out.split())
+    assert to_all < 1e-14 and masked > 0.1
+    assert "4e-16" in lines and f"{masked:.0e}" in lines
 
 
 def test_padding_that_is_masked_changes_nothing() -> None:
