@@ -273,9 +273,10 @@ def test_a_seed_without_a_result_counts_as_not_recalled(tmp_path: Path, monkeypa
     assert table.rows == (("m", "1.000 (n=1)", "0.000 (n=1)", "4"), ("", "1.00-1.00", "0.00-0.95", ""))
     assert "; one without a result counts as 0; reach" in table.title
     drawn: list[Any] = []
-    monkeypatch.setattr(long_range, "figure", lambda *given, **_: drawn.append(given[1]))
+    monkeypatch.setattr(long_range, "figure", lambda *given, **more: drawn.extend((given[1], more["title"])))
     draw(tmp_path / "drawn.png", [one], 0.1, "a title")
-    assert drawn == [{"m": {4: [1.0], 16: [0.95, 0.0, 0.0]}}]
+    assert drawn[0] == {"m": {4: [1.0], 16: [0.95, 0.0, 0.0]}}
+    assert drawn[1].startswith("a title\nwhat is recalled over a distance (3 seeds) and what a length costs; bars: ")
 
 
 def test_points_that_coincide_are_seen_in_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

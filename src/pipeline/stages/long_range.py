@@ -18,7 +18,7 @@ from pipeline.datasets.recall import Recall as RecallData
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.report.csv_file import csv_file
-from pipeline.report.table import digits
+from pipeline.report.table import digits, plural
 from pipeline.runs import receipt as receipts
 from pipeline.runs.beside import with_figures
 from pipeline.runs.json_files import read_json
@@ -330,4 +330,6 @@ def draw(path: Path, found: Sequence[Measured], guess: float | None, title: str)
     recalled = {one.name: {at: values for at, values in one.recalled.items() if values} for one in found}
     times = {one.name: {at: (c.median, c.least, c.most) for at, c in one.costs.items()} for one in found}
     peaks = {one.name: {at: c.peak / 2**20 for at, c in one.costs.items()} for one in found}
+    seeds = plural(max((len(values) for each in recalled.values() for values in each.values()), default=0), "seed")
+    title += f"\nwhat is recalled over a distance ({seeds}) and what a length costs; bars: from the least to the most"
     long_range.figure(path, recalled, times, peaks, whose=_whose(found), guess=guess, title=title)

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from pipeline.backends.shared.form_bench import Found
 from pipeline.machine.host import cpu_name
 from pipeline.report.canvas import canvas, colour_of, mark_of, plain, save
+from pipeline.report.table import plural
 from pipeline.stages.graph.amortised import cost, with_first
 from pipeline.stages.graph.bench import Bench
 from pipeline.stages.graph.processes import Job
@@ -38,7 +39,7 @@ def draw(path: Path, bench: Bench) -> None:
 def _title(job: Job) -> str:
     """What is seen, where it was measured, of how many samples."""
     sizes = ", ".join(map(str, (*job.net.x.shape, *job.net.w2.shape)))
-    where = f"{cpu_name()}, {job.cores} core{'s' * (job.cores != 1)}" if job.place == "cpu" else job.place
+    where = f"{cpu_name()}, {plural(job.cores, 'core')}" if job.place == "cpu" else job.place
     return (
         f"a step of the two-layer net {sizes} on {where}; medians of {job.rounds}, of first calls {job.starts}\n"
         "marks: measured; lines: by the first calls and a later step; dotted: quicker than eager from there on"

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from pipeline.machine.host import cpu_name
 from pipeline.report.canvas import BLUE, GREY, ORANGE, canvas, log_labels, plain, save
+from pipeline.report.table import plural
 from pipeline.stages.loading.bench import Bench
 
 COLOURS = {"torch": ORANGE, "tensorflow": BLUE}
@@ -40,7 +41,7 @@ def _title(cores: int, counts: set[int]) -> str:
     """What is seen, where it was measured, of how many samples."""
     of = " to ".join(map(str, sorted({min(counts), max(counts)})))
     spread = f"medians of {of} samples, with their ranges" if max(counts) > 1 else "one sample each"
-    return f"the loader's settings on {cpu_name()}, {cores} core{'s' * (cores != 1)}\n{spread}"
+    return f"the loader's settings on {cpu_name()}, {plural(cores, 'core')}\n{spread}"
 
 
 def marks(bench: Bench, source: str) -> list[tuple[str, str, list[float]]]:

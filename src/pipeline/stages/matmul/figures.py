@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from pipeline.machine.host import cpu_name
 from pipeline.report.canvas import GREY, canvas, colour_of, log_labels, mark_of, plain, save
-from pipeline.report.table import digits
+from pipeline.report.table import digits, plural
 from pipeline.stages.matmul.bench import Bench, Side
 from pipeline.stages.matmul.rates import Rates
 from pipeline.stages.matmul.tables import crossovers, medians_of
@@ -49,7 +49,7 @@ def draw(path: Path, bench: Bench) -> None:
 def _title(cores: int, timed: list[Rates]) -> str:
     """What is seen, where it was measured, of how many samples; what the bars are, where there are any."""
     bars = "; bars: 95 % intervals" if any(one.rate.ends for one in timed) else ""
-    where = f"{cpu_name()}, {cores} core{'s' * (cores != 1)}"
+    where = f"{cpu_name()}, {plural(cores, 'core')}"
     return f"products of N × N matrices on {where}\n{medians_of(timed)}{bars}"
 
 

@@ -11,10 +11,10 @@ from matplotlib.transforms import offset_copy
 
 from pipeline.kernels.cpu.ceilings import Ceilings
 from pipeline.report.canvas import BLUE, GREY, ORANGE, canvas, colour_of, log_labels, mark_of, plain, save
-from pipeline.report.table import digits
+from pipeline.report.table import digits, plural
 from pipeline.runs.run import Run
 from pipeline.stages.wmma.found import Found
-from pipeline.stages.wmma.tables import GIGA, plural
+from pipeline.stages.wmma.tables import GIGA
 
 if TYPE_CHECKING:
     from pipeline.contracts.kernels import Kernel

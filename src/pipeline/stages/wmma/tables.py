@@ -10,7 +10,7 @@ from pipeline.kernels.gemm import Gemm
 from pipeline.kernels.timing import median_rate, rates
 from pipeline.kernels.verify import refusal_of
 from pipeline.report.csv_file import csv_file
-from pipeline.report.table import digits, percent, small
+from pipeline.report.table import digits, percent, plural, small
 from pipeline.report.table import size as in_bytes
 from pipeline.runs.result import Metric, Table, count
 from pipeline.stages.wmma.found import CORE_TYPE, Found
@@ -262,11 +262,6 @@ def of_peak(bench: Found, gemm: Gemm, name: str) -> float | None:
 def label(gemm: Gemm) -> str:
     """A size as a metric is named by it: `512x512x512`."""
     return f"{gemm.m}x{gemm.n}x{gemm.k}"
-
-
-def plural(number: int, what: str) -> str:
-    """A number with its noun: `1 kernel`, `2 kernels`."""
-    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def highest(values: Sequence[float]) -> str:
