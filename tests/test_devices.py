@@ -640,6 +640,14 @@ def test_a_device_is_listed_under_each_notation_that_is_taken() -> None:
         assert {canonical(name) for name in listed if name.startswith("/") or name == torchs} == {str(place)}
 
 
+def test_without_a_gpu_the_names_of_the_first_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without one said only that there is none, and not what one would be called."""
+    monkeypatch.setattr(inventory, "gpus", tuple)
+    said = dict(inventory.rows("torch", ["cpu"]))["gpu"]
+    assert said.startswith("no NVIDIA GPU found; the first would be\ntorch cuda:0 ·")
+    assert said.endswith("/device:GPU:0 and /job:localhost/replica:0/task:0/device:GPU:0")
+
+
 @pytest.mark.wide
 def test_nothing_kept_is_said(tmp_path: Path) -> None:
     shown = pipeline(tmp_path, "stage=devices", COLUMNS="80", PIPELINE_CACHE=str(tmp_path))

@@ -28,7 +28,7 @@ def asked_for(device: str, place: Place) -> list[Place]:
 
 
 def names(place: Place, about: str) -> str:
-    """What it is, and what each framework calls it."""
+    """What it is, and what each framework calls it; device= takes all of these names."""
     return f"{about}\ntorch {place.torch} · Keras {place.tensorflow} · TensorFlow {place.in_task} and {place.full}"
 
 
@@ -63,7 +63,7 @@ def counts() -> tuple[Metric, ...]:
 def rows(backend: str, seen: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """All of it. `seen`: the devices as `backend` names them, logical ones too."""
     found = [(str(place), names(place, about)) for place, about in physical()]
-    found += [] if gpus() else [("gpu", "no NVIDIA GPU found")]
+    found += [] if gpus() else [("gpu", names(Place("gpu", 0), "no NVIDIA GPU found; the first would be"))]
     found += [(f"{backend} sees", "\n".join(seen)), ("", "")]
     found += [row for place, _ in physical() for row in precisions(place)]
     return (*found, ("", ""), ("GPUs by their datasheets", "stage.gpus=known shows them side by side"))
