@@ -148,7 +148,7 @@ class Predict(Stage):
         sheet = run.artifact("figures/predictions.png")
         rows = [(name, _best(row, about["classes"])) for name, row in zip(names[:SHOWN], likely, strict=False)]
         if len(names) > SHOWN:
-            rows.append((f"and {len(names) - SHOWN} more", "in probabilities.csv"))
+            rows.append((f"and {len(names) - SHOWN:,} more", "in probabilities.csv"))
         rows += [("probabilities", str(path)), ("sheet", str(sheet))]
         notes += [*hash_notes, *said_of_margins(experiment.loss, [path.name])]
         result = Result(metrics=(count("images", len(names)),), table=tuple(rows), notes=tuple(notes))
