@@ -741,3 +741,20 @@ def test_a_term_that_is_zero_all_along_is_drawn_as_nothing(tmp_path: Path) -> No
     ]
     loss_history(tmp_path / "figure.png", history, [0.1] * 30, "a condition that is met")
     assert (tmp_path / "figure.png").stat().st_size > 0
+
+
+def test_training_values_are_drawn_where_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They lay on the network's curve, so that a network that had missed them all seemed to meet each one."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    from pipeline.pinn import errors, figures
+
+    drawn: list[Any] = []
+    monkeypatch.setattr(FigureCanvasAgg, "print_png", lambda self, _: drawn.append(self.figure))
+    problem: Any = Function()
+    grid, at = np.linspace(-1, 1, 101)[:, None], np.linspace(-1, 1, 16)[:, None]
+    measured = errors.Measured(grid, np.zeros((101, 1)), problem.reference(grid))
+    figures.solution(tmp_path / "solution.png", problem, measured, {"values": at}, "x sin(5x)")
+    (circles,) = [line for line in drawn[0].axes[0].get_lines() if line.get_marker() == "o"]
+    np.testing.assert_array_equal(circles.get_ydata(), problem.reference(at)[:, 0])
+    assert drawn[0].get_suptitle().endswith("(circles: the reference at the training points)")

@@ -103,7 +103,7 @@ def _curves(path: Path, problem: Problem, measured: Measured, points: Mapping[st
         error = np.abs(measured.values[:, output] - measured.reference[:, output])
         right.plot(x, _positive(error), color=colour, lw=1, label=f"error{suffix}")
         for array in where.values():
-            at = np.interp(array[:, 0], x, measured.values[:, output])
+            at = problem.reference(array)[:, output]
             left.plot(array[:, 0], at, "o", ms=4, mfc="white", color=colour)
     right.set_yscale("log")
     right.set_ylabel("absolute error")
@@ -112,7 +112,7 @@ def _curves(path: Path, problem: Problem, measured: Measured, points: Mapping[st
         axes.xaxis.set_major_locator(MaxNLocator(6))
         plain(axes)
         axes.legend(frameon=False, fontsize=8)
-    figure.suptitle(f"{title} (circles: training points)", fontsize=10)
+    figure.suptitle(f"{title} (circles: the reference at the training points)", fontsize=10)
     save(figure, path)
 
 
