@@ -758,3 +758,6 @@ def test_training_values_are_drawn_where_they_lie(tmp_path: Path, monkeypatch: p
     (circles,) = [line for line in drawn[0].axes[0].get_lines() if line.get_marker() == "o"]
     np.testing.assert_array_equal(circles.get_ydata(), problem.reference(at)[:, 0])
     assert drawn[0].get_suptitle().endswith("(circles: the reference at the training points)")
+    drawn[0].canvas.draw()
+    for axes in drawn[0].axes:  # names of the ODE's curves lay on these
+        assert axes.get_legend().get_window_extent().y1 < axes.get_window_extent().y0

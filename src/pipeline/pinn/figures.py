@@ -111,7 +111,7 @@ def _curves(path: Path, problem: Problem, measured: Measured, points: Mapping[st
         axes.set_xlabel(problem.domain.names[0])
         axes.xaxis.set_major_locator(MaxNLocator(6))
         plain(axes)
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=4)  # on no curve
     figure.suptitle(f"{title} (circles: the reference at the training points)", fontsize=10)
     save(figure, path)
 
