@@ -301,6 +301,8 @@ def test_the_figure_names_every_framework_and_rates_that_can_be_read(
     assert said.startswith("the loader's settings on ")
     assert said.endswith("2 cores\nmedians of 3 samples, with their ranges")
     assert [one.get_text() for one in figure.legends[0].texts] == ["torch", "tensorflow", "copying large arrays"]
+    (title,) = figure.texts  # nor may the legend lie on it
+    assert not title.get_window_extent().overlaps(figure.legends[0].get_window_extent())
     for axes in figure.axes:
         low, high = axes.get_xlim()
         places = zip(axes.xaxis.get_majorticklocs(), axes.xaxis.get_ticklabels(), strict=True)

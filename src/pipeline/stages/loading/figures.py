@@ -31,7 +31,7 @@ def draw(path: Path, bench: Bench) -> None:
     named = {name: one for axes in every for one, name in zip(*axes.get_legend_handles_labels(), strict=True)}
     shown = sorted(named, key=[*COLOURS, COPYING].index)
     lines = [named[name] for name in shown]
-    figure.legend(lines, shown, loc="outside upper center", ncols=3, frameon=False, fontsize=8)
+    figure.legend(lines, shown, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     counts = {len(rates) for found in panels.values() for *_, rates in found}
     figure.suptitle(_title(bench.job.cores, counts), fontsize=10)
     save(figure, path)
