@@ -27,7 +27,7 @@ from pipeline.backends.shared.form_bench import WrongResult
 from pipeline.backends.shared.matrices import Matrices
 from pipeline.errors import Impossible, UserError
 from pipeline.machine import installed
-from pipeline.machine.device import Device, Place
+from pipeline.machine.device import Device, Gpu, Place
 from pipeline.report.intervals import of_median
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Metric, Result, read_result
@@ -266,7 +266,7 @@ def test_copies_of_bfloat16_are_not_called_slow() -> None:
     assert table["torch gpu:0 bfloat16 with copies"] == said
 
 
-def test_where_a_gpu_wins_is_in_tables_metrics_and_figure(tmp_path: Path) -> None:
+def test_where_a_gpu_wins_is_in_tables_metrics_and_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By times as a GPU would have them."""
     sides = (Side("torch"), Side("torch", "gpu:0"))
     bench = Bench(replace(PLAN, sides=sides, sizes=(256, 512, 1024)), {}, SimpleNamespace(say=print))  # type: ignore[arg-type]
@@ -286,8 +286,12 @@ def test_where_a_gpu_wins_is_in_tables_metrics_and_figure(tmp_path: Path) -> Non
     of_float32 = tables.of_dtype(bench, "float32")
     assert "with copies" in of_float32.columns and "of FMA" not in of_float32.columns
     assert [row[:2] for row in of_float32.rows[:2]] == [("256", "torch"), ("256", "torch gpu:0")]
+    drawn: list[Any] = []
+    monkeypatch.setattr(FigureCanvasAgg, "print_png", lambda self, _: drawn.append(self.figure))
+    monkeypatch.setattr(figures, "gpus", lambda: (Gpu(0, "a card", 2**30, (9, 0)), Gpu(1, "another", 2**30, (9, 0))))
     figures.draw(tmp_path / "rates.png", bench)
-    assert (tmp_path / "rates.png").stat().st_size > 5000
+    said = drawn[0].get_suptitle()  # the card's name and what the dotted line is were not there
+    assert "1 core, gpu:0: a card\n" in said and said.endswith("; dotted: a GPU is quicker from there on")
 
 
 def test_the_last_panel_of_each_column_has_sizes_and_their_name(

@@ -10,6 +10,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from pipeline.machine.device import gpus
 from pipeline.machine.host import cpu_name
 from pipeline.report.canvas import GREY, canvas, colour_of, log_labels, mark_of, plain, save
 from pipeline.report.table import digits, plural
@@ -42,15 +43,19 @@ def draw(path: Path, bench: Bench) -> None:
         axes.tick_params(labelbottom=True)  # left out by shared axes, also above a place that is empty
     lines = {line.get_label(): line for axes in panels.flat for line in axes.get_lines() if line.get_label()[0] != "_"}
     figure.legend(lines.values(), lines.keys(), frameon=False, fontsize=8, loc="outside right upper")
-    figure.suptitle(_title(bench.plan.cores, [one for _, one in timed]), fontsize=10)
+    figure.suptitle(_title(bench, dtypes), fontsize=10)
     save(figure, path)
 
 
-def _title(cores: int, timed: list[Rates]) -> str:
-    """What is seen, where it was measured, of how many samples; what the bars are, where there are any."""
+def _title(bench: Bench, dtypes: Sequence[str]) -> str:
+    """What is seen, where it was measured, of how many samples; what bars and dotted lines are, where there are any."""
+    timed = [one for _, one in bench.timed]
+    places = {side.place for side in bench.plan.sides}
+    cards = [f"gpu:{gpu.index}: {gpu.name}" for gpu in gpus() if f"gpu:{gpu.index}" in places]
+    where = ", ".join((cpu_name(), plural(bench.plan.cores, "core"), *cards))
     bars = "; bars: 95 % intervals" if any(one.rate.ends for one in timed) else ""
-    where = f"{cpu_name()}, {plural(cores, 'core')}"
-    return f"products of N × N matrices on {where}\n{medians_of(timed)}{bars}"
+    wins = "; dotted: a GPU is quicker from there on" if any(any(crossovers(bench, one)) for one in dtypes) else ""
+    return f"products of N × N matrices on {where}\n{medians_of(timed)}{bars}{wins}"
 
 
 def _panel(axes: Axes, bench: Bench, dtype: str, timed: list[tuple[Side, Rates]]) -> None:
