@@ -710,6 +710,17 @@ def test_a_ladders_labels_lie_in_the_figure_and_have_digits(
     assert axes.title.get_window_extent().y1 <= figure.bbox.y1
 
 
+def test_a_ladder_of_a_gpus_rates_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its axis had 600000 beside bars of 633,748, and its title did not say what was computed."""
+    second = 2 * 64**3 / 600e12
+    bench = seen({"numpy": (second,), **dict.fromkeys(LADDER[:2], (second,))}, 1.0)
+    rungs = sorted((one for one in bench.shown.values() if one.rung is not None), key=lambda one: one.rung or 0)
+    figure = drawn_by(monkeypatch, figures, lambda: figures.ladder(tmp_path / "ladder.png", bench, rungs))
+    (axes,) = figure.axes
+    assert "200,000" in [one.get_text() for one in axes.get_xticklabels()]
+    assert axes.get_title().startswith("D = alpha·A·B + beta·C, 64 fp32, by columns, ")
+
+
 def test_the_figure_of_padding_says_where_and_beside_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {256 + step: 1.0 for step in STEPS}
     around = Around({"numpy": sizes}, {"numpy": sizes}, {})

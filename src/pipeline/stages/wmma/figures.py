@@ -7,6 +7,7 @@ from math import atan, ceil, degrees, floor, log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from matplotlib.ticker import FuncFormatter
 from matplotlib.transforms import offset_copy
 
 from pipeline.kernels.cpu.ceilings import Ceilings
@@ -165,8 +166,9 @@ def ladder(path: Path, bench: Found, rungs: Sequence[Kernel]) -> None:
     axes.set_ylim(len(names) - 0.6, -0.7)  # with room above the first bar for how it is launched
     axes.margins(x=0.2)
     axes.set_xlabel("GFLOP/s, sustained; behind it the gain on the rung before")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
     plain(axes)
-    axes.set_title(f"{gemm}, {_where(bench, processor)}", fontsize=10, pad=16)
+    axes.set_title(f"D = alpha·A·B + beta·C, {gemm}, {_where(bench, processor)}", fontsize=10, pad=16)
     save(figure, path)
 
 
