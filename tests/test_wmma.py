@@ -710,6 +710,18 @@ def test_a_ladders_labels_lie_in_the_figure_and_have_digits(
     assert axes.title.get_window_extent().y1 <= figure.bbox.y1
 
 
+def test_sizes_that_lie_close_together_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those beside a multiple of 16 lay one over the other."""
+    stage = build_as(Wmma, {"kernels": ("cpu_naive",), "sizes": (64, *range(496, 524, 4), 1024), "threads": 2}, "stage")
+    bench = Bench(stage.plan(0), None)  # type: ignore[arg-type]
+    bench.verdicts["cpu_naive"] = Verdict(1, 0.0, 0.0)
+    for gemm in bench.plan.problems:
+        bench.times[gemm]["cpu_naive"] = Times(1, [1e-3], [1e-3])
+    figure = drawn_by(monkeypatch, figures, lambda: figures.against_size(tmp_path / "sizes.png", bench))
+    named = figure.axes[0].get_xticklabels()
+    assert [one.get_text() for one in named] == ["64", "496", "1024"]
+
+
 def test_a_ladder_of_a_gpus_rates_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its axis had 600000 beside bars of 633,748, and its title did not say what was computed."""
     second = 2 * 64**3 / 600e12

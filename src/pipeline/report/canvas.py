@@ -17,6 +17,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 BLUE, ORANGE, GREY = "#2b6cb0", "#c05621", "#a0aec0"
 COLOURS = (BLUE, ORANGE, "#2f855a", "#6b46c1", "#b83280", "#b7791f", "#718096")
 MARKS = "osD^vPX*<>"
+APART = 0.08  # of an axis, that a label of a size takes
 STRIPE = 4  # times the width of a line
 
 
@@ -62,6 +63,15 @@ def log_labels(axis: Axis) -> None:
     axis.set_major_locator(_Labels(wide=isinstance(axis, XAxis)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
     axis.set_minor_formatter(NullFormatter())
+
+
+def apart(sizes: Sequence[int]) -> list[int]:
+    """Those of rising sizes whose labels have room beside each other on a logarithmic axis, the smallest first."""
+    shown = [sizes[0]]
+    for size in sizes[1:]:
+        if math.log(size / shown[-1]) > APART * math.log(sizes[-1] / sizes[0]):
+            shown.append(size)
+    return shown
 
 
 def colour_of(number: int) -> str:

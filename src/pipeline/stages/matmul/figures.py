@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,13 +11,12 @@ from matplotlib.axes import Axes
 
 from pipeline.machine.device import gpus
 from pipeline.machine.host import cpu_name
-from pipeline.report.canvas import GREY, canvas, colour_of, log_labels, mark_of, plain, save
+from pipeline.report.canvas import GREY, apart, canvas, colour_of, log_labels, mark_of, plain, save
 from pipeline.report.table import digits, plural
 from pipeline.stages.matmul.bench import Bench, Side
 from pipeline.stages.matmul.rates import Rates
 from pipeline.stages.matmul.tables import crossovers, medians_of
 
-APART = 0.08  # of the axis, that labels of sizes take
 TEXT: dict[str, Any] = {"fontsize": 8, "color": "#4a5568"}
 
 
@@ -87,18 +85,9 @@ def _panel(axes: Axes, bench: Bench, dtype: str, timed: list[tuple[Side, Rates]]
         axes.axvline(at, color=colour_of(bench.plan.sides.index(side)), lw=0.8, ls="--" if copies else ":")
         axes.text(at, 0.02, f" {at:,}", transform=axes.get_xaxis_transform(), **TEXT)
     axes.set(xscale="log", yscale="log")
-    shown = _apart(bench.plan.sizes)
+    shown = apart(bench.plan.sizes)
     axes.set_xticks(shown, [str(size) for size in shown], fontsize=8)
     axes.minorticks_off()
     log_labels(axes.yaxis)
     axes.set_title(dtype, fontsize=10)
     plain(axes)
-
-
-def _apart(sizes: Sequence[int]) -> list[int]:
-    """Those whose labels have room beside each other, the smallest first."""
-    shown = [sizes[0]]
-    for size in sizes[1:]:
-        if math.log(size / shown[-1]) > APART * math.log(sizes[-1] / sizes[0]):
-            shown.append(size)
-    return shown

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter
 from matplotlib.transforms import offset_copy
 
 from pipeline.kernels.cpu.ceilings import Ceilings
-from pipeline.report.canvas import BLUE, GREY, ORANGE, canvas, colour_of, log_labels, mark_of, plain, save
+from pipeline.report.canvas import BLUE, GREY, ORANGE, apart, canvas, colour_of, log_labels, mark_of, plain, save
 from pipeline.report.table import digits, plural
 from pipeline.runs.run import Run
 from pipeline.stages.wmma.found import Found
@@ -126,8 +126,8 @@ def against_size(path: Path, bench: Found) -> None:
         axes[1].set(ylim=(0, None), ylabel=f"share of {bench.yardstick}{', dotted: uncertain' if uncertain else ''}")
     for one in axes:
         one.set(xscale="log", xlabel="(M·N·K)$^{1/3}$")
-        sizes = [round(_size(gemm.flop)) for gemm in bench.plan.problems]
-        one.set_xticks(sizes, [str(size) for size in sizes])
+        shown = apart(sorted({round(_size(gemm.flop)) for gemm in bench.plan.problems}))
+        one.set_xticks(shown, [str(size) for size in shown], fontsize=8)
         one.minorticks_off()
         plain(one)
     figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right center")
