@@ -78,6 +78,8 @@ def test_numbers_are_written_with_three_digits_and_minutes_have_60_seconds() -> 
     assert table.spread([1200.0, 1250.0, 1234.4], " images/s") == "1,234 images/s (1,200 to 1,250, n=3)"
     assert table.spread([0.4, 0.7, 1.2], " images/s") == "0.70 images/s (0.40 to 1.20, n=3)"
     assert [table.figure_of(52.0, kind) for kind in ("count", "result")] == ["52", "52.0000"]
+    assert table.median_and_range([129.7733, 192.8038], "time") == "161 (130 to 193, n=2)"
+    assert [table.figure_of(one, "time") for one in (0.0, 1.5e-7, 0.0123)] == ["0.0000", "1.5e-07", "0.012"]
     narrow = io.StringIO()
     rows = (("cpu_threads", "29.5 to 45.9", "12435.4 %"),) * 2
     table.show_table(Console(file=narrow, width=30), Table("", ("kernel", "range", "of numpy"), rows))

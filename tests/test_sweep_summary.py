@@ -353,6 +353,9 @@ def test_the_figure_of_a_grid_names_its_keys_and_what_failed(tmp_path: Path, mon
     draw(tmp_path / "grid.png", found, "a run")
     (axes,) = drawn.axes
     assert axes.get_title() == "test/loss over model.width, optimizer\na run"
+    assert axes.get_xlabel() == "test/loss"
+    grid_figure.dots(tmp_path / "seeds.png", ["a"], {"": [[1.0, 2.0]]}, axis="loss", rows="", legend="", title="")
+    assert drawn.axes[1].get_xlabel() == "loss (pale: each run; full: their median)"
     heading, *remarks = axes.texts
     assert heading.get_text() == "model.width"
     assert [remark.get_text() for remark in remarks] == ["", "adam: failed", "sgd: failed"]

@@ -44,7 +44,8 @@ def dots(
     axes.annotate(rows, (0.01, 1), (0, 4), xycoords=("figure fraction", "axes fraction"), **text)
     for height, remark in enumerate(remarks):
         axes.annotate(remark, (1, height), (4, 0), xycoords=("axes fraction", "data"), va="center", **text)
-    axes.set_xlabel(axis)
+    repeated = any(len(values) > 1 for each in series.values() for values in each)
+    axes.set_xlabel(f"{axis} (pale: each run; full: their median)" if repeated else axis)
     axes.grid(axis="x", alpha=0.3)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
