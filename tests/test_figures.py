@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +13,11 @@ from matplotlib.backend_bases import RendererBase
 from matplotlib.figure import Figure
 from PIL import Image
 
+from pipeline.losses.cross_entropy import CrossEntropy
+from pipeline.report import figures
 from pipeline.report.canvas import canvas, save
 from pipeline.report.figures import confusion_matrix, image_sheet
+from pipeline.tasks.classification import Classification
 
 
 def labelled() -> Figure:
@@ -69,3 +74,17 @@ def test_images_one_pixel_high_or_wide_keep_their_axes_and_colours(size: tuple[i
         with Image.open(tmp_path / "sheet.png") as drawn:
             found = np.asarray(drawn.convert("RGB"))
         assert (found == colour).all(axis=-1).sum() > 1000
+
+
+def test_the_figures_of_a_test_set_say_how_large_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers beside images had no name, and counts no total."""
+    titles: list[str] = []
+    monkeypatch.setattr(figures, "confusion_matrix", lambda *given: titles.append(given[-1]))
+    monkeypatch.setattr(figures, "image_sheet", lambda *given: titles.append(given[-1]))
+    judge = Classification((8, 8, 1), ("a", "b")).judge(CrossEntropy())
+    judge.add(np.zeros((3, 8, 8, 1)), np.array([[2.0, 1.0]] * 3), np.array([0, 0, 1]))
+    run: Any = SimpleNamespace(artifact=lambda name: tmp_path / Path(name).name)
+    judge.draw(run, "a run")
+    matrix, sheet = titles
+    assert matrix == "a run\n2 of 3 test examples are right"
+    assert sheet.startswith("a run: the first test images and their most probable classes (blue: true,")

@@ -129,11 +129,12 @@ class ClassificationJudge(Judge):
 
         classes, labels = self.task.classes, np.concatenate(self.labels)
         self._write(run, labels)
-        figures.confusion_matrix(run.artifact("figures/confusion_matrix.png"), self.counts, classes, title)
+        of = f"{title}\n{np.trace(self.counts):,} of {len(labels):,} test examples are right"
+        figures.confusion_matrix(run.artifact("figures/confusion_matrix.png"), self.counts, classes, of)
         if len(self.task.x) != IMAGE or self.task.x[2] not in DRAWABLE:
             return
         x, logits = (np.concatenate(parts) for parts in zip(*self.first, strict=True))
-        title = f"{title}: the first test images (blue: the true class; orange: a wrong guess)"
+        title = f"{title}: the first test images and their most probable classes (blue: true, orange: wrong)"
         sheet = run.artifact("figures/test_images.png")
         figures.image_sheet(sheet, x, metrics.probabilities(logits), classes, labels[: len(x)], title)
 
