@@ -77,6 +77,12 @@ def cut(value: object, length: int = 80) -> str:
     return text if len(text) <= length else f"{text[:length]}... ({len(text):,} characters)"
 
 
+def plural(number: int, what: str) -> str:
+    """A number with its noun: `1 cell`, `1,000 cells`, `2 batches`."""
+    ending = "es" if what.endswith(("s", "ch")) else "s"
+    return f"{number:,} {what}{ending * (number != 1)}"
+
+
 def shown(value: object) -> str:
     """A value as YAML writes it: null, true, [1, 2]; text in quotes."""
     if value is None or isinstance(value, bool):

@@ -18,7 +18,7 @@ import numpy as np
 
 from pipeline.datasets.idx import unzipped
 from pipeline.datasets.sources import File, Source, SourceError, find, say
-from pipeline.errors import UserError
+from pipeline.errors import UserError, plural
 from pipeline.machine.cache_folder import CACHE_VARIABLE
 from pipeline.machine.regular_file import open_regular
 
@@ -100,7 +100,7 @@ def _fetch_missing(files: Sequence[File], sources: Sequence[Source], cache: Path
     for source in sources:
         if not missing:
             break
-        say(f"fetching {_count(missing)} of {cache.name} from {source}")
+        say(f"fetching {plural(len(missing), 'file')} of {cache.name} from {source}")
         refused = _fetch_from(source, missing, cache)
         for reason in refused:
             say(f"  {reason}")
@@ -113,12 +113,8 @@ def _fetch_missing(files: Sequence[File], sources: Sequence[Source], cache: Path
         raise UserError(f"cannot fetch {names}; tried {'; '.join([*reasons, *instead])}")
     if wanted:
         size = sum(file.size for file in wanted) / 1e6
-        say(f"{_count(wanted)} of {cache.name} verified and kept in {cache} ({size:.1f} MB)")
+        say(f"{plural(len(wanted), 'file')} of {cache.name} verified and kept in {cache} ({size:.1f} MB)")
     shutil.rmtree(cache / INCOMING, ignore_errors=True)  # pieces that mirrors sent before another source had it all
-
-
-def _count(files: Sequence[File]) -> str:
-    return f"{len(files)} file{'s' if len(files) > 1 else ''}"
 
 
 def _fetch_from(source: Source, missing: Sequence[File], cache: Path) -> list[str]:

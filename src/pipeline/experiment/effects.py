@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, plural
 from pipeline.experiment.training import Training
 from pipeline.spec import choice, group_of
 
@@ -61,10 +61,9 @@ def of_length(training: Training, steps: int, validations: int, batches: int) ->
     """
     notes = []
     if training.accumulate > batches:
-        several = f"{batches:,} batch{'es' * (batches != 1)}"
         notes.append(
-            f"training.accumulate={training.accumulate}: the training set has {several}; a step takes these, and "
-            f"the training has {steps:,} step{'s' * (steps != 1)}; training.steps sets how many"
+            f"training.accumulate={training.accumulate}: the training set has {plural(batches, 'batch')}; a step "
+            f"takes these, and the training has {plural(steps, 'step')}; training.steps sets how many"
         )
     if training.ema is not None and training.ema**steps > INITIAL_SHARE:
         notes.append(
@@ -75,7 +74,7 @@ def of_length(training: Training, steps: int, validations: int, batches: int) ->
     if every is not None and every > steps:
         notes.append(f"training.validate_every={every}: the training has {steps:,} steps and is validated at its end")
     if training.patience is not None and training.patience >= validations - 1:
-        several = f"{validations} validation{'s' * (validations != 1)}"
+        several = plural(validations, "validation")
         notes.append(f"training.patience={training.patience}: never ends a training of {several}")
     if training.weights == "best" and validations == 1:
         notes.append("training.weights=best: the training is validated once, at its end, so that the last are kept")

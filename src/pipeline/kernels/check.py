@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.errors import plural
 from pipeline.kernels.gemm import Gemm, Operands, decode, margin_of, matrix, poison_of_d, views
 
 SUMS = 8  # of each row of a large D over random signs: two errors of a row cancel in all of them once in 256 times
@@ -76,18 +77,14 @@ def _beyond(d: np.ndarray, gemm: Gemm) -> str | None:
         return None
     outside = np.concatenate((d.base[:margin], d.base[margin + d.size :]))
     changed = _written(outside)
-    return f"writes beyond D: {_numbers(changed)} before or behind its buffer" if changed else None
+    return f"writes beyond D: {plural(changed, 'number')} before or behind its buffer" if changed else None
 
 
 def _overwritten(margin: np.ndarray, gemm: Gemm) -> str | None:
     """Whether numbers beside D were written."""
     beside = margin[gemm.m :] if gemm.order == "column" else margin[:, gemm.n :]
     changed = _written(beside)
-    return f"writes beside D: {_numbers(changed)} between its {gemm.order}s" if changed else None
-
-
-def _numbers(count: int) -> str:
-    return f"{count} number{'s' * (count != 1)}"
+    return f"writes beside D: {plural(changed, 'number')} between its {gemm.order}s" if changed else None
 
 
 def _written(outside: np.ndarray) -> int:

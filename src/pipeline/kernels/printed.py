@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline.errors import cut
+from pipeline.errors import cut, plural
 
 UNBUFFERED = 2  # _IONBF of stdio.h
 KEPT = 2**20  # bytes of each kernel's that outlive the run
@@ -70,7 +70,7 @@ def _described(file: Path) -> str:
     shown = f"the first: {cut(first.strip())}"
     shown += f"; the last: {cut(last.strip())}" if last != first else ""
     more = " and more" if file.stat().st_size >= LARGEST else ""
-    return f"printed {n:,} line{'s' * (n != 1)}{more} while it was prepared and verified; {shown}"
+    return f"printed {plural(n, 'line')}{more} while it was prepared and verified; {shown}"
 
 
 def redirect(file: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipeline.errors import plural
 from pipeline.machine.device import Place, nvml_handle
 
 
@@ -15,7 +16,7 @@ def said_of_others(place: Place) -> str | None:
     others = others_on(place.index)
     if not others:
         return None
-    return f"{others} other process{'es' * (others > 1)} had {place} as this run ended: its times may be theirs as well"
+    return f"{plural(others, 'other process')} had {place} as this run ended: its times may be theirs as well"
 
 
 def others_on(index: int) -> int | None:

@@ -309,11 +309,6 @@ def file_heads(own: Sequence[str], others: Sequence[tuple[str, str]]) -> list[st
     return taken[len(own) :]
 
 
-def in_cells(number: int) -> str:
-    """`1 cell`, `1,000 cells`."""
-    return f"{number:,} cell{'s' * (number != 1)}"
-
-
 def counted(values: Sequence[float]) -> str:
     """How many finite or infinite values there are, and how many NaN: `n=4`, `n=4, 1 nan`."""
     lost = sum(map(math.isnan, values))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pipeline import backends
 from pipeline.contracts import Backend, Part, Stage
-from pipeline.errors import Impossible, UserError, bad_choice
+from pipeline.errors import Impossible, UserError, bad_choice, plural
 from pipeline.machine.device import Device, Place, gpus
 from pipeline.machine.installed import check_installed
 from pipeline.machine.others import allowed_cores
@@ -69,7 +69,7 @@ def note_threads(run: Run, cores: int) -> None:
     """Note the variables that ask for another number of threads than the processes have in which a stage measures."""
     others = [f"{name}={value}" for name in THREADS if (value := os.environ.get(name)) and value != str(cores)]
     if others:
-        threads = f"{cores} thread{'s' * (cores > 1)}, one for each core"
+        threads = f"{plural(cores, 'thread')}, one for each core"
         run.note(f"{', '.join(others)}: not followed: what is measured runs in processes of {threads}")
 
 

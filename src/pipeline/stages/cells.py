@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.contracts import Stage
-from pipeline.errors import Impossible, UserError
+from pipeline.errors import Impossible, UserError, plural
 from pipeline.experiment import NOT_DECIDING
 from pipeline.experiment.settings import Sweep
 from pipeline.machine.others import Others, said_of
-from pipeline.report.table import in_cells
 from pipeline.spec import group_of
 from pipeline.sweep import summary
 from pipeline.sweep.entries import entries_of
@@ -179,8 +178,8 @@ def _ended_early(receipts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     by = [receipt.get("kept_weights", {}).get("ended_by") for receipt in receipts]
     for key in dict.fromkeys(filter(None, by)):
         yield (
-            f"{key} ended {by.count(key)} of {in_cells(len(by))}: what is tested are trainings of different numbers of "
-            "steps, and times of whole trainings are of as many"
+            f"{key} ended {by.count(key)} of {plural(len(by), 'cell')}: what is tested are trainings of different "
+            "numbers of steps, and times of whole trainings are of as many"
         )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field
 
 from pipeline.contracts import Stage
-from pipeline.errors import RunError
+from pipeline.errors import RunError, plural
 from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import FORMATS
 from pipeline.pinn import errors, guard, rounding, solution, unseen
@@ -259,7 +259,7 @@ def rows(
     return [
         ("relative L2 error", f"{measured.relative_l2:.3e} on {len(measured.grid):,} points"),
         ("maximum error", f"{measured.largest:.3e}"),
-        ("loss", f"{last.loss:.3e} after {found.steps:,} step{'s' * (found.steps > 1)}{beside(floor)}"),
+        ("loss", f"{last.loss:.3e} after {plural(found.steps, 'step')}{beside(floor)}"),
         *((f"  {name}", f"{value:.3e}") for name, value in last.terms.items()),
         *rows_residual(residuals),
         *((name, f"{value:.10g}") for name, value in coefficients.items()),

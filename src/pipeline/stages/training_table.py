@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import cut
+from pipeline.errors import cut, plural
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Device
 from pipeline.machine.others import said_of
@@ -150,8 +150,7 @@ def adapters_row(fit: Fit) -> list[tuple[str, str]]:
     if adapters is None:
         return []
     base = sum(array.size for array in fit.weights.values())
-    n = len(adapters.layers)
-    shape = f"rank {adapters.rank} and alpha {adapters.alpha:g} on {n} dense layer{'s' * (n != 1)}"
+    shape = f"rank {adapters.rank} and alpha {adapters.alpha:g} on {plural(len(adapters.layers), 'dense layer')}"
     return [("adapters", f"{shape}: {fit.parameters:,} numbers trained beside {base:,} that stay")]
 
 

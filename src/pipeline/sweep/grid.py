@@ -11,8 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pipeline.cli.streams import say
-from pipeline.errors import UserError
-from pipeline.report.table import in_cells
+from pipeline.errors import UserError, plural
 from pipeline.runs import dynamic_imports
 from pipeline.runs.code.code_hash import code_sha256
 from pipeline.runs.result import Result, count
@@ -110,7 +109,7 @@ def announce(console: Console, decisions: Sequence[Decision], *, every: bool) ->
     """What will run and why, and what will not."""
     counts = Counter(decision.verdict for decision in decisions)
     parts = [f"{counts[verdict]} {word}" for verdict, word in WORDS.items() if counts[verdict]]
-    say(console, f"{in_cells(len(decisions))}: {', '.join(parts)}")
+    say(console, f"{plural(len(decisions), 'cell')}: {', '.join(parts)}")
     new = all(decision.reason == "new" for decision in decisions if decision.verdict == "run")
     for verdict, word in WORDS.items():
         listed = [decision for decision in decisions if decision.verdict == verdict]

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, plural
 from pipeline.sweep import reads
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def forkable() -> Iterator[None]:
     new = {name.partition(".")[0] for name in sys.modules.keys() - modules}
     more = _threads() - threads
     if not found and more and not new & set(POOLS):
-        found = f"{len(more)} thread{'s' * (len(more) > 1)} ({', '.join(sorted(map(_thread_name, more)))})"
+        found = f"{plural(len(more), 'thread')} ({', '.join(sorted(map(_thread_name, more)))})"
     if found:
         own = ", ".join(sorted(new & set(_users()))) or "the experiment's modules"
         raise UserError(

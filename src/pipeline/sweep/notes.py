@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from pipeline.errors import plural
 from pipeline.machine.others import said_of
-from pipeline.report.table import in_cells
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import read_result
 from pipeline.sweep.entries import Entry
@@ -34,7 +34,7 @@ def notes_of(entries: Sequence[Entry], most: int = 5) -> list[str]:
     cells = [entry.cell for entry in entries if entry.state not in ("skipped", "not run")]
     lines = [_of_cells(found, cells) for found in sorted(alike.values(), key=_cells_of, reverse=True)[:most]]
     others = len(alike) - len(lines)
-    return lines if not others else [*lines, f"and {others} other note{'s' * (others != 1)}, in the cells' results"]
+    return lines if not others else [*lines, f"and {plural(others, 'other note')}, in the cells' results"]
 
 
 def _cells_of(found: Sequence[tuple[Cell, str]]) -> int:
@@ -79,7 +79,8 @@ def _disturbed(shares: Sequence[float | None]) -> Iterator[str]:
     """Where other processes had enough of the cores while cells were timed to disturb that."""
     busy = [share for share in shares if share is not None and said_of(share)]
     if busy:
-        yield f"{said_of(max(busy))} at the most, in {len(busy)} of {in_cells(len(shares))}: their times show that too"
+        of = plural(len(shares), "cell")
+        yield f"{said_of(max(busy))} at the most, in {len(busy)} of {of}: their times show that too"
 
 
 def _cold(entries: Sequence[Entry]) -> Iterator[str]:
@@ -90,4 +91,4 @@ def _cold(entries: Sequence[Entry]) -> Iterator[str]:
         period = period_of(entries)
         fewer = "a smaller training.validate_every gives more of them"
         longer = "train for two or more" if period == "epoch" else fewer
-        yield f"the rates of {cold} of {in_cells(len(receipts))} are of one {period}, which starts cold; {longer}"
+        yield f"the rates of {cold} of {plural(len(receipts), 'cell')} are of one {period}, which starts cold; {longer}"

@@ -9,12 +9,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pipeline.errors import Impossible, UserError
+from pipeline.errors import Impossible, UserError, plural
 from pipeline.experiment import Experiment
 from pipeline.experiment.settings import Sweep
 from pipeline.machine.capability import Resolved
 from pipeline.ready import planned, ready
-from pipeline.report.table import in_cells, seconds
+from pipeline.report.table import seconds
 from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.lookup import find_run, is_live, silence
 from pipeline.runs.result import read_result
@@ -122,7 +122,7 @@ def check(
 def nothing_runs(reasons: Sequence[str | None]) -> UserError:
     """What to raise where no cell can run here: `reasons`, one for each."""
     first = str(reasons[0])
-    text = f"none of the {in_cells(len(reasons))} can run here; the first: {first}"
+    text = f"none of the {plural(len(reasons), 'cell')} can run here; the first: {first}"
     return UserError(text if len(reasons) > 1 else f"the grid's one cell cannot run here: {first}")
 
 

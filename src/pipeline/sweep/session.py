@@ -12,10 +12,9 @@ from typing import Any
 from rich.console import Console
 
 from pipeline.cli.streams import say
-from pipeline.errors import Stopped
+from pipeline.errors import Stopped, plural
 from pipeline.experiment import Experiment
 from pipeline.experiment.settings import Sweep
-from pipeline.report.table import in_cells
 from pipeline.runs.beside import beside
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json
@@ -65,7 +64,8 @@ class Session:
         if given_up:
             say(self.console, f"gave up: {given_up}")
         failed = sum(not outcome.done for outcome in outcomes) + sum(one.verdict == "failed" for one in decisions)
-        self.journal.finish(*(("FAILED", given_up or f"{in_cells(failed)} failed") if failed else ("FINISHED", None)))
+        why = given_up or f"{plural(failed, 'cell')} failed"
+        self.journal.finish(*(("FAILED", why) if failed else ("FINISHED", None)))
         say(self.console, f"folder {os.path.relpath(self.journal.folder)}")
         if self.tracker is not None:
             say(self.console, f"MLflow: {self.tracker.close(self.tracking.wait, partial(say, self.console))}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import Readable, RunError
+from pipeline.errors import Readable, RunError, plural
 from pipeline.machine.memory import is_out_of_memory
 from pipeline.runs.user_errors import as_run_error
 from pipeline.spec import choice, is_shipped
@@ -26,7 +26,7 @@ def of_model(
         return None
     if is_shipped(experiment.data_model) or not in_model:
         return None
-    batch = f"a batch of {examples} example{'s' * (examples != 1)}"
+    batch = f"a batch of {plural(examples, 'example')}"
     if examples == 1 < experiment.training.batch_size:
         batch += " (the last of an epoch; choose another training.batch_size)"
     return as_run_error(error, f"model={choice(experiment.data_model)}, in step {number:,} on {batch},", artifacts)

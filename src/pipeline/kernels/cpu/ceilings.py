@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.errors import RunError
+from pipeline.errors import RunError, plural
 from pipeline.kernels.cpu.compiled import Library, compiled
 from pipeline.kernels.cpu.cpp import function
 from pipeline.machine.free_memory import free_bytes
@@ -128,7 +128,7 @@ def others_at_work(had: float, cores: int) -> str | None:
     if had >= ALONE:
         return None
     return (
-        f"other processes are at work: they left {had:.0%} of {cores} core{'s' * (cores > 1)}; "
+        f"other processes are at work: they left {had:.0%} of {plural(cores, 'core')}; "
         "rates are lower than what this machine can, and shares are uncertain"
     )
 

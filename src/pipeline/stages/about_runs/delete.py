@@ -10,9 +10,9 @@ from typing import ClassVar
 from pipeline.cli.streams import say
 from pipeline.cli.terminal import messages, results
 from pipeline.contracts.runs import AboutRuns
-from pipeline.errors import RunError, UserError
+from pipeline.errors import RunError, UserError, plural
 from pipeline.experiment.settings import Settings, Text
-from pipeline.report.table import in_cells, size
+from pipeline.report.table import size
 from pipeline.runs.deletion import cells_of, check_deletable, delete_folder, held, named, size_of, users_of
 from pipeline.runs.lookup import find_run
 from pipeline.spec import Config, spec
@@ -64,7 +64,7 @@ class Delete(AboutRuns):
         console = messages()
         for folder in folders:
             cells = [cell for cell in cells_of(folder) if cell not in {one.name for one in folders}]
-            kept = f"; the runs of its {in_cells(len(cells))} stay" if cells else ""
+            kept = f"; the runs of its {plural(len(cells), 'cell')} stay" if cells else ""
             say(console, f"{folder.name}  {size(size_of(folder))}{kept}")
         for line in named(users_of(root, folders)):
             say(console, line)

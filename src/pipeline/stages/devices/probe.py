@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from pipeline.errors import plural
 from pipeline.kernels.cpu.ceilings import DTYPES, multiply_adds, stream
 from pipeline.kernels.cpu.compiled import missing_compiler
 from pipeline.machine.ceilings import Ceiling
@@ -22,7 +23,7 @@ def measured(place: str, rounds: int) -> Iterator[list[Ceiling]]:
         yield [Ceiling(name="cpu/probe", unit="FLOP/s", missing=f"needs {compiler}")]
         return
     threads = len(os.sched_getaffinity(0))
-    found, on, shares = [], f"{threads} thread{'s' * (threads != 1)}", []
+    found, on, shares = [], plural(threads, "thread"), []
     for dtype in DTYPES:
         rates, share = multiply_adds(threads, dtype)
         found.append(Ceiling(name=f"cpu/probe/fma/{dtype}", unit="FLOP/s", of=on, samples=rates))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.ticker import FuncFormatter
 from matplotlib.transforms import offset_copy
 
+from pipeline.errors import plural
 from pipeline.kernels.cpu.ceilings import Ceilings
 from pipeline.report.canvas import BLUE, GREY, ORANGE, apart, canvas, colour_of, log_labels, mark_of, plain, save
 from pipeline.report.table import digits, plural

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pipeline.contracts.kernels import Kernel
+from pipeline.errors import plural
 from pipeline.kernels.cpu import ceilings
 from pipeline.kernels.gemm import Gemm
 from pipeline.kernels.on_card import card, card_index
@@ -134,7 +135,7 @@ class Found:
         there = len(allowed_cores())
         if self.plan.cores <= there:
             return None
-        cores = f"{there} core{'s' * (there > 1)}"
+        cores = plural(there, "core")
         return f"stage.threads={self.plan.cores}: more than the {cores} that this process may use; they take turns"
 
     @property

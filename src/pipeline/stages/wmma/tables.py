@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pipeline.errors import plural
 from pipeline.kernels.gemm import Gemm
 from pipeline.kernels.timing import median_rate, rates
 from pipeline.kernels.verify import refusal_of
