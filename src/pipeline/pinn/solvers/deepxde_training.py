@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,45 @@ def train(
     """Adam, then L-BFGS where the solver has it."""
     called = time.perf_counter()
     unknowns = {name: _variable(dde, backend, guess) for name, guess in problem.unknowns.items()}
+    learner = _learner(dde, solver, problem, model, backend, unknowns)
+    steps = solver.steps_for(problem), solver.lbfgs_steps_for(problem)
+    watch = Watch(learner, problem, backend, unknowns, run, steps, called)
+    callback = watch.callback(dde)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # which a bar on a terminal has taken back
+            evaluations = _adam(dde, solver, watch, callback)
+            if watch.steps[1]:
+                evaluations += _lbfgs(dde, watch, callback)
+    finally:
+        watch.close()
+    fitted = fitted_of(learner, backend, unknowns, problem.recipe.hard)
+    return Solution(
+        fitted=fitted,
+        points=points_of(problem, learner.data),
+        history=tuple(watch.history),
+        steps=watch.history[-1].step,
+        seconds=watch.seconds,
+        compile_s=None,
+        parameters=sum(kernel.size + bias.size for kernel, bias in fitted.layers) + len(unknowns),
+        residual_evaluations=evaluations * len(learner.data.train_x),
+        dtypes={
+            "parameters": str(fitted.layers[0][0].dtype),
+            "loss": str(np.asarray(learner.train_state.loss_train).dtype),
+        },
+        peak_memory=peak_memory(backend, place),
+        device=device_of(learner, backend),
+    )
+
+
+def _learner(
+    dde: ModuleType,
+    solver: DeepxdeAdam,
+    problem: Problem,
+    model: Network,
+    backend: str,
+    unknowns: Mapping[str, Any],
+) -> Any:
+    """DeepXDE's model: the data that the problem's recipe asks for, and the network."""
     recipe = problem.recipe
     data = data_of(dde, problem, backend, solver.test_points or recipe.test_points, unknowns)
     net = dde.nn.FNN(model.sizes(problem), model.activation, _initializer(dde, backend, recipe.initializer))
@@ -41,50 +80,36 @@ def train(
     learner = dde.Model(data, net)
     if backend == "jax":
         _initialise(dde, learner)
-    steps, lbfgs_steps = solver.steps_for(problem), solver.lbfgs_steps_for(problem)
-    watch = Watch(learner, problem, backend, unknowns, run, (steps, lbfgs_steps), called)
-    callback = watch.callback(dde)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):  # which a bar on a terminal has taken back
-            variables = list(unknowns.values())
-            adam = watch.state.adam(dde, solver.learning_rate)
-            learner.compile(adam, lr=solver.learning_rate, external_trainable_variables=variables)
-            if run.checkpoint is not None:
-                watch.restore(run.checkpoint)
-            left, evaluations = steps - int(learner.train_state.step), steps
-            if left:
-                with watch.keeping.stops_held_back():
-                    learner.train(iterations=left, display_every=solver.every, callbacks=[callback], verbose=0)
-            if lbfgs_steps:
-                if left and watch.keeping.active:
-                    watch.keeping.save(steps, watch.contents)
-                watch.method = "L-BFGS"
-                with _says_where_it_goes_on(run, steps, watch):
-                    evaluations += lbfgs(dde, learner, lbfgs_steps, variables, callback, backend)
-                watch.look()  # DeepXDE does not report the last block where it makes no progress
-                taken = watch.history[-1].step - steps
-                if taken < lbfgs_steps:
-                    run.note(f"L-BFGS ended after {taken:,} of {lbfgs_steps:,} steps: it found nothing more to gain")
-    finally:
-        watch.close()
-    fitted = fitted_of(learner, backend, unknowns, recipe.hard)
-    last = watch.history[-1]
-    return Solution(
-        fitted=fitted,
-        points=points_of(problem, data),
-        history=tuple(watch.history),
-        steps=last.step,
-        seconds=watch.seconds,
-        compile_s=None,
-        parameters=sum(kernel.size + bias.size for kernel, bias in fitted.layers) + len(unknowns),
-        residual_evaluations=evaluations * len(data.train_x),
-        dtypes={
-            "parameters": str(fitted.layers[0][0].dtype),
-            "loss": str(np.asarray(learner.train_state.loss_train).dtype),
-        },
-        peak_memory=peak_memory(backend, place),
-        device=device_of(learner, backend),
-    )
+    return learner
+
+
+def _adam(dde: ModuleType, solver: DeepxdeAdam, watch: Watch, callback: Any) -> int:
+    """The steps of Adam that are left. Returns how many evaluations of the loss its steps are, those of before too."""
+    learner, run, (steps, lbfgs_steps) = watch.learner, watch.run, watch.steps
+    adam = watch.state.adam(dde, solver.learning_rate)
+    learner.compile(adam, lr=solver.learning_rate, external_trainable_variables=list(watch.unknowns.values()))
+    if run.checkpoint is not None:
+        watch.restore(run.checkpoint)
+    left = steps - int(learner.train_state.step)
+    if left:
+        with watch.keeping.stops_held_back():
+            learner.train(iterations=left, display_every=solver.every, callbacks=[callback], verbose=0)
+        if lbfgs_steps and watch.keeping.active:
+            watch.keeping.save(steps, watch.contents)
+    return steps
+
+
+def _lbfgs(dde: ModuleType, watch: Watch, callback: Any) -> int:
+    """L-BFGS from where Adam has ended. Returns how often it has evaluated the loss."""
+    run, (steps, lbfgs_steps) = watch.run, watch.steps
+    watch.method = "L-BFGS"
+    with _says_where_it_goes_on(run, steps, watch):
+        evaluations = lbfgs(dde, watch.learner, lbfgs_steps, list(watch.unknowns.values()), callback, watch.backend)
+    watch.look()  # DeepXDE does not report the last block where it makes no progress
+    taken = watch.history[-1].step - steps
+    if taken < lbfgs_steps:
+        run.note(f"L-BFGS ended after {taken:,} of {lbfgs_steps:,} steps: it found nothing more to gain")
+    return evaluations
 
 
 @contextlib.contextmanager

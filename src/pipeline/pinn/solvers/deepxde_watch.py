@@ -83,9 +83,7 @@ class Watch:
         return made
 
     def _begin(self) -> None:
-        if (
-            self.goes_on
-        ):  # DeepXDE takes the losses at its first step, which they were taken at before or were not to be
+        if self.goes_on:  # DeepXDE takes the losses at its first step: they were taken there before, or were not to be
             self.goes_on, self.seen = False, len(self.learner.losshistory.steps)
         self.look()
         self.resumed = time.perf_counter()
@@ -137,9 +135,8 @@ class Watch:
         running = self.resumed is not None
         self._pause()
         history = self.learner.losshistory
-        for step, losses, tests in list(zip(history.steps, history.loss_train, history.loss_test, strict=True))[
-            self.seen :
-        ]:
+        rows = list(zip(history.steps, history.loss_train, history.loss_test, strict=True))
+        for step, losses, tests in rows[self.seen :]:
             self._record(int(step), np.atleast_1d(losses), np.atleast_1d(tests))
         self.seen = len(history.steps)
         if running:
