@@ -560,7 +560,7 @@ def test_the_guard_sees_each_formats_rounding(problem: Any) -> None:
     layers = Fnn().of(problem).initial(problem, seed=0)
     worst = {}
     for precision in ("fp64", "fp32", "tf32", "fp16"):
-        found = guard.look(problem, layers, precision, hard=False, line_search=False, seed=0)
+        found = guard.measure(problem, layers, precision, hard=False, line_search=False, seed=0)
         worst[precision] = max(found.errors.values())
         assert bool(found.warnings) == (precision in ("tf32", "fp16"))
     assert worst["fp64"] == 0
@@ -580,7 +580,7 @@ def test_the_guard_ranks_no_number_highest() -> None:
 def test_the_guard_warns_of_a_line_search_below_float64() -> None:
     problem: Any = Function()
     layers = Fnn().of(problem).initial(problem, seed=0)
-    found = guard.look(problem, layers, "fp32", hard=False, line_search=True, seed=0)
+    found = guard.measure(problem, layers, "fp32", hard=False, line_search=True, seed=0)
     (warning,) = found.warnings
     assert "precision=fp32 with L-BFGS: its line search takes rounding for the end" in warning
 
@@ -614,11 +614,11 @@ def test_a_trained_network_shows_what_rounding_leaves() -> None:
     plain = np.tanh(x.astype(np.float32) @ kernel + bias) @ last + end - problem.reference(x).astype(np.float32)
     wanted = float(np.mean(plain.astype(np.float64) ** 2))
     assert found.history[-1].loss < 1e-4 * wanted, "a network that is not solved proves nothing"
-    floor = rounding.look(problem, found, "fp32", GaussNewton())
+    floor = rounding.measure(problem, found, "fp32", GaussNewton())
     assert floor.loss is not None and wanted / 30 < floor.loss < 30 * wanted
     (warning,) = floor.warnings
     assert warning.startswith("precision=fp32: of the loss of ") and warning.endswith("; use precision=fp64")
-    assert rounding.look(problem, found, "fp64", GaussNewton()).warnings == ()
+    assert rounding.measure(problem, found, "fp64", GaussNewton()).warnings == ()
 
 
 @pytest.mark.parametrize("problem", [Function(), Ode(), PoissonLShape(interior=60, boundary=20)])
@@ -629,7 +629,7 @@ def test_a_fresh_network_is_far_above_the_floor(problem: Any) -> None:
     if problem.equations:
         points["inside"] = problem.domain.inside(50, np.random.default_rng(0))
     found = of_layers(problem, solution.Fitted(layers), points)
-    floors = {name: rounding.look(problem, found, name, GaussNewton()) for name in ("fp64", "fp32", "tf32")}
+    floors = {name: rounding.measure(problem, found, name, GaussNewton()) for name in ("fp64", "fp32", "tf32")}
     size = found.history[-1].loss
     assert 1e-36 < floors["fp64"].loss / size < 1e-28  # type: ignore[operator]
     assert 1e-18 < floors["fp32"].loss / size < 1e-10  # type: ignore[operator]
@@ -662,7 +662,7 @@ def test_the_floor_of_a_wide_network_takes_bounded_work(
     points["u on the boundary"] = problem.domain.on_boundary(300, generator)
     found = of_layers(problem, solution.Fitted(layers), points)
     counted = multiply_adds(monkeypatch, dtype)
-    floor = rounding.look(problem, found, precision, GaussNewton())
+    floor = rounding.measure(problem, found, precision, GaussNewton())
     assert len(counted) == 2 and 0 < sum(counted) <= 16_000_000
     assert floor.loss is not None and floor.loss > 0
 
@@ -671,7 +671,7 @@ def test_the_guards_float16_takes_bounded_work(monkeypatch: pytest.MonkeyPatch) 
     problem: Any = PoissonLShape()
     layers = Fnn(units=(256,) * 4).initial(problem, seed=0)
     counted = multiply_adds(monkeypatch, "float16")
-    found = guard.look(problem, layers, "fp16", hard=False, line_search=False, seed=0)
+    found = guard.measure(problem, layers, "fp16", hard=False, line_search=False, seed=0)
     assert 0 < sum(counted) <= 16_000_000
     assert found.points >= guard.FEWEST
 
@@ -698,7 +698,7 @@ def test_a_floor_weighs_as_the_loss_does() -> None:
     fitted = solution.Fitted(layers, {"r^(2/3)": 0.4, "r^2 log r": 1.0}, enriched=True)
     found = of_layers(problem, fitted, points)
     plain, heavy, graded = (
-        rounding.look(problem, found, "fp32", solver)
+        rounding.measure(problem, found, "fp32", solver)
         for solver in (GaussNewton(), GaussNewton(condition_weight=100.0), GaussNewton(graded=True))
     )
     edge, middle = plain.terms["u on the boundary"], plain.terms["inside"]

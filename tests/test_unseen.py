@@ -53,14 +53,14 @@ def test_the_residual_at_the_training_points_is_the_loss_of_the_equations(tmp_pa
     assert found["train/residual"] == pytest.approx(np.sqrt(mean), rel=1e-3)
     fitted = solution.load(run / "artifacts" / "model" / "weights.npz")
     problem: Any = Ode()
-    again = unseen.look(problem, fitted, START, {"inside": np.zeros((1, 1))}, seed=0)
+    again = unseen.measure(problem, fitted, START, {"inside": np.zeros((1, 1))}, seed=0)
     assert again is not None and again.unseen == found["test/residual"]
 
 
 def test_a_plain_fit_has_no_equations() -> None:
     nothing = solution.Fitted(((np.zeros((1, 1)), np.zeros(1)),))
     plain: Any = Function()
-    assert unseen.look(plain, nothing, START, {"values": np.zeros((16, 1))}, seed=0) is None
+    assert unseen.measure(plain, nothing, START, {"values": np.zeros((16, 1))}, seed=0) is None
 
 
 @pytest.mark.parametrize(

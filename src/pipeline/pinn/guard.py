@@ -67,8 +67,8 @@ class Guard:
         }
 
 
-def look(problem: Problem, layers: Layers, precision: str, *, hard: bool, line_search: bool, seed: int) -> Guard:
-    """Try a precision out on `layers`, a Glorot network."""
+def measure(problem: Problem, layers: Layers, precision: str, *, hard: bool, line_search: bool, seed: int) -> Guard:
+    """What a precision loses on `layers`, a Glorot network."""
     count = sample_size(layers, *asked(problem), [FORMATS[precision].compute], WORK)
     points = problem.domain.inside(count, np.random.default_rng([seed, 2]))
     exact = quantities(problem, layers, points, "fp64", hard)

@@ -41,8 +41,8 @@ class Floor:
         return {"loss_floor": self.loss, "terms": dict(self.terms), "warnings": list(self.warnings)}
 
 
-def look(problem: Problem, found: Solution, precision: str, solver: Solver) -> Floor:
-    """Of the trained network; `solver` says how much a condition and a point near a corner weigh."""
+def measure(problem: Problem, found: Solution, precision: str, solver: Solver) -> Floor:
+    """The floor of a trained network; `solver` says how much a condition and a point near a corner weigh."""
     form = FORMATS[precision]
     exact = np.dtype(MORE_DIGITS.get(form.compute, "float64"))
     if not np.finfo(exact).eps < np.finfo(form.compute).eps:

@@ -40,7 +40,7 @@ class Residuals:
         )
 
 
-def look(
+def measure(
     problem: Problem, fitted: Fitted, start: Layers, points: Mapping[str, np.ndarray], seed: int
 ) -> Residuals | None:
     """Of `points`, the part `inside` is what was trained; `start` is a Glorot network, whose residual is the measure.

@@ -66,7 +66,7 @@ class Pinn(Stage):
         receipt = receipts.before(experiment, resolved) | resumptions(run)
         run.identity = identity()
         start = model.initial(problem, experiment.seed)
-        guarded = guard.look(
+        guarded = guard.measure(
             problem,
             start,
             resolved.precision,
@@ -96,8 +96,8 @@ class Pinn(Stage):
         way = errors.along(problem, found.history)
         errors.write_history(run.artifact("tables/history.csv"), found.history, way)
         spread = errors.over_seeds(problem, found, self.grid)
-        residuals = unseen.look(problem, found.fitted, start, found.points, experiment.seed)
-        floor = rounding.look(problem, found, resolved.precision, solver)
+        residuals = unseen.measure(problem, found.fitted, start, found.points, experiment.seed)
+        floor = rounding.measure(problem, found, resolved.precision, solver)
         receipt["precision"]["trained"] = floor.plain()
         for warning in (*(residuals.warnings if residuals else ()), *floor.warnings):
             run.note(warning)
