@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -19,7 +20,7 @@ from pipeline.pinn import errors, guard, rounding, solution, unseen
 from pipeline.pinn.check import refuse_keys
 from pipeline.pinn.errors import Measured
 from pipeline.pinn.fits import check_fits
-from pipeline.pinn.solution import Solution
+from pipeline.pinn.solution import Layers, Solution
 from pipeline.report import table
 from pipeline.runs import receipt as receipts
 from pipeline.runs import weights
@@ -61,24 +62,13 @@ class Pinn(Stage):
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Guard, solve, measure. Raises RunError where training cannot go on."""
-        problem, solver = experiment.problem, experiment.solver
+        problem = experiment.problem
         model = experiment.network.of(problem)
         receipt = receipts.before(experiment, resolved) | resumptions(run)
         run.identity = identity()
         start = model.initial(problem, experiment.seed)
-        guarded = guard.measure(
-            problem,
-            start,
-            resolved.precision,
-            hard=solver.hard_for(problem),
-            line_search=solver.line_search(problem),
-            seed=experiment.seed,
-        )
-        receipt["precision"]["guard"] = guarded.plain()
-        run.journal.write_receipt(receipt)
-        for warning in guarded.warnings:
-            run.note(warning)
-        found: Solution = solver.solve(
+        guarded = guard_precision(experiment, resolved, run, receipt, start)
+        found: Solution = experiment.solver.solve(
             problem,
             model,
             precision=resolved.precision,
@@ -92,15 +82,12 @@ class Pinn(Stage):
             seen(receipt, experiment, resolved, found)
         finally:
             run.journal.write_receipt(receipt)
-        measured = errors.measure(problem, found.fitted, self.grid)
         way = errors.along(problem, found.history)
         errors.write_history(run.artifact("tables/history.csv"), found.history, way)
-        spread = errors.over_seeds(problem, found, self.grid)
-        residuals = unseen.measure(problem, found.fitted, start, found.points, experiment.seed)
-        floor = rounding.measure(problem, found, resolved.precision, solver)
-        receipt["precision"]["trained"] = floor.plain()
-        for warning in (*(residuals.warnings if residuals else ()), *floor.warnings):
+        judged = self.judge(experiment, resolved, found, start, guarded)
+        for warning in judged.warnings:
             run.note(warning)
+        receipt["precision"]["trained"] = judged.floor.plain()
         receipt |= {
             "wall_time_s": run.earlier_s + seconds_since_start(),
             "training_s": found.seconds,
@@ -108,14 +95,60 @@ class Pinn(Stage):
             **run.marks,
         }
         run.journal.write_receipt(receipt)
-        result = Result(
-            metrics=(*metrics_found(found, measured, floor), *metrics_residual(residuals), *metrics_over(spread)),
-            table=(
-                *rows(experiment, resolved, found, measured, residuals, guarded, floor, receipt),
-                *rows_over(spread),
-            ),
+        result = Result(metrics=metrics(judged), table=rows(experiment, resolved, judged, receipt))
+        return with_figures(result, partial(draw, run, experiment, found, way, judged.measured))
+
+    def judge(
+        self, experiment: Experiment, resolved: Resolved, found: Solution, start: Layers, guarded: guard.Guard
+    ) -> Judged:
+        """Measure a solution; `start`: the network that the guard has tried."""
+        problem = experiment.problem
+        return Judged(
+            found,
+            guarded,
+            measured=errors.measure(problem, found.fitted, self.grid),
+            seeds=errors.over_seeds(problem, found, self.grid),
+            residuals=unseen.measure(problem, found.fitted, start, found.points, experiment.seed),
+            floor=rounding.measure(problem, found, resolved.precision, experiment.solver),
         )
-        return with_figures(result, partial(draw, run, experiment, found, way, measured))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A solution and what is known of it. `guarded`: what the precision loses before the training, and `floor`: what
+    it leaves of the loss after it. `seeds`: the error of each of several. `residuals`: None without equations.
+    """
+
+    found: Solution
+    guarded: guard.Guard
+    measured: Measured
+    seeds: Sequence[float]
+    residuals: unseen.Residuals | None
+    floor: rounding.Floor
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return (*(self.residuals.warnings if self.residuals else ()), *self.floor.warnings)
+
+
+def guard_precision(
+    experiment: Experiment, resolved: Resolved, run: Run, receipt: dict[str, Any], start: Layers
+) -> guard.Guard:
+    """Before the training: what the precision loses, for the receipt and in notes."""
+    problem, solver = experiment.problem, experiment.solver
+    guarded = guard.measure(
+        problem,
+        start,
+        resolved.precision,
+        hard=solver.hard_for(problem),
+        line_search=solver.line_search(problem),
+        seed=experiment.seed,
+    )
+    receipt["precision"]["guard"] = guarded.plain()
+    run.journal.write_receipt(receipt)
+    for warning in guarded.warnings:
+        run.note(warning)
+    return guarded
 
 
 def save(run: Run, experiment: Experiment, found: Solution) -> None:
@@ -188,9 +221,11 @@ def solver_of(experiment: Experiment) -> str:
     return ", ".join(parts)
 
 
-def metrics_found(found: Solution, measured: Measured, floor: rounding.Floor) -> list[Metric]:
-    """The metrics of a solution: its errors and loss, steps, times, and the unknowns that it found."""
-    return [
+def metrics(judged: Judged) -> tuple[Metric, ...]:
+    """The errors, the loss and its floor, steps and times, the unknowns; the residuals; the errors of several seeds."""
+    found, measured, floor, residuals = judged.found, judged.measured, judged.floor, judged.residuals
+    of_residuals = {} if residuals is None else {"train": residuals.trained, "test": residuals.unseen}
+    return (
         Metric("test/relative_l2", measured.relative_l2, direction="min"),
         Metric("test/max_error", measured.largest, direction="min"),
         Metric("train/loss", found.history[-1].loss, direction="min"),
@@ -201,76 +236,59 @@ def metrics_found(found: Solution, measured: Measured, floor: rounding.Floor) ->
         *([] if found.compile_s is None else [seconds("compile_s", found.compile_s)]),
         *(Metric(f"unknown/{name}", value) for name, value in found.fitted.unknowns.items()),
         *(Metric(f"enrichment/{name}", value) for name, value in found.fitted.enrichment.items()),
-    ]
+        *(Metric(f"{where}/residual", value, direction="min") for where, value in of_residuals.items()),
+        *metrics_of_seeds(judged.seeds),
+    )
 
 
-def metrics_residual(residuals: unseen.Residuals | None) -> list[Metric]:
-    """The equations' residual, where there are equations."""
-    if residuals is None:
+def metrics_of_seeds(found: Sequence[float]) -> list[Metric]:
+    """The relative L2 errors of several seeds in numbers; none of a single one."""
+    if not found:
         return []
-    each = {"train/residual": residuals.trained, "test/residual": residuals.unseen}
-    return [Metric(name, value, direction="min") for name, value in each.items()]
-
-
-def rows_residual(residuals: unseen.Residuals | None) -> list[tuple[str, str]]:
-    """The residuals as rows of the table at the end; none where they were not measured."""
-    if residuals is None:
-        return []
-    return [("residual", f"{residuals.trained:.1e} at the training points, {residuals.unseen:.1e} at others")]
-
-
-def metrics_over(spread: Sequence[float]) -> list[Metric]:
-    """The errors of several seeds in numbers."""
-    if not spread:
-        return []
-    each = {"median": statistics.median(spread), "min": min(spread), "max": max(spread)}
+    each = {"median": statistics.median(found), "min": min(found), "max": max(found)}
     return [Metric(f"seeds/{name}_l2", value, direction="min") for name, value in each.items()]
 
 
-def rows_over(spread: Sequence[float]) -> list[tuple[str, str]]:
-    """The same in words. The rows above are of the seed with the lowest loss."""
-    if not spread:
-        return []
-    middle, low, high = statistics.median(spread), min(spread), max(spread)
-    return [("over the seeds", f"relative L2 error, median {middle:.3e} ({low:.3e} to {high:.3e}, n={len(spread)})")]
-
-
-def beside(floor: rounding.Floor) -> str:
-    """What rounding alone would make of the loss, to be written beside it."""
-    return "" if floor.loss is None else f"; rounding alone makes {floor.loss:.1e}"
-
-
 def rows(
-    experiment: Experiment,
-    resolved: Resolved,
-    found: Solution,
-    measured: Measured,
-    residuals: unseen.Residuals | None,
-    guarded: guard.Guard,
-    floor: rounding.Floor,
-    receipt: dict[str, Any],
-) -> list[tuple[str, str]]:
-    """The rows of the table that the run ends with."""
-    last, count = found.history[-1], sum(len(points) for points in found.points.values())
-    one = found.seconds / found.steps
-    each = f"{table.seconds(one)} a step" if one >= 1 else f"{one * 1000:.3g} ms a step"
-    guards = ", ".join(f"{name} {value:.1e}" for name, value in guarded.errors.items())
+    experiment: Experiment, resolved: Resolved, judged: Judged, receipt: Mapping[str, Any]
+) -> tuple[tuple[str, str], ...]:
+    """The rows of the table that the run ends with: first what was found, then how."""
+    return (*rows_found(judged), *rows_run(experiment, resolved, judged, receipt), *rows_of_seeds(judged.seeds))
+
+
+def rows_found(judged: Judged) -> Iterator[tuple[str, str]]:
+    """The errors, the loss with its terms, the residuals, and the coefficients that were found."""
+    found, residuals, floor = judged.found, judged.residuals, judged.floor.loss
+    last, rounding_alone = found.history[-1], "" if floor is None else f"; rounding alone makes {floor:.1e}"
+    yield "relative L2 error", f"{judged.measured.relative_l2:.3e} on {len(judged.measured.grid):,} points"
+    yield "maximum error", f"{judged.measured.largest:.3e}"
+    yield "loss", f"{last.loss:.3e} after {plural(found.steps, 'step')}{rounding_alone}"
+    yield from ((f"  {name}", f"{value:.3e}") for name, value in last.terms.items())
+    if residuals is not None:
+        yield "residual", f"{residuals.trained:.1e} at the training points, {residuals.unseen:.1e} at others"
     coefficients = {**found.fitted.unknowns, **found.fitted.enrichment}
-    return [
-        ("relative L2 error", f"{measured.relative_l2:.3e} on {len(measured.grid):,} points"),
-        ("maximum error", f"{measured.largest:.3e}"),
-        ("loss", f"{last.loss:.3e} after {plural(found.steps, 'step')}{beside(floor)}"),
-        *((f"  {name}", f"{value:.3e}") for name, value in last.terms.items()),
-        *rows_residual(residuals),
-        *((name, f"{value:.10g}") for name, value in coefficients.items()),
-        (
-            "wall time",
-            f"{table.seconds(receipt['wall_time_s'])}, of which training {table.seconds(found.seconds)}, {each}",
-        ),
-        ("training points", f"{count:,}; {found.residual_evaluations:,} evaluations at a point"),
-        ("solver", solver_of(experiment)),
-        ("network", f"{found.parameters:,} parameters"),
-        ("device", f"{resolved.place} ({receipt['device']['hardware']['name']}; {resolved.device_reason})"),
-        ("precision", f"{resolved.precision}; seen: {', '.join(f'{k} {v}' for k, v in found.dtypes.items())}"),
-        ("rounding, before", guards),
-    ]
+    yield from ((name, f"{value:.10g}") for name, value in coefficients.items())
+
+
+def rows_run(
+    experiment: Experiment, resolved: Resolved, judged: Judged, receipt: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """Times, points, solver, network, device and precision."""
+    found, points = judged.found, sum(len(points) for points in judged.found.points.values())
+    step_s = found.seconds / found.steps
+    each = f"{table.seconds(step_s)} a step" if step_s >= 1 else f"{step_s * 1000:.3g} ms a step"
+    whole, training = table.seconds(receipt["wall_time_s"]), table.seconds(found.seconds)
+    yield "wall time", f"{whole}, of which training {training}, {each}"
+    yield "training points", f"{points:,}; {found.residual_evaluations:,} evaluations at a point"
+    yield "solver", solver_of(experiment)
+    yield "network", f"{found.parameters:,} parameters"
+    yield "device", f"{resolved.place} ({receipt['device']['hardware']['name']}; {resolved.device_reason})"
+    yield "precision", f"{resolved.precision}; seen: {', '.join(f'{k} {v}' for k, v in found.dtypes.items())}"
+    yield "rounding, before", ", ".join(f"{name} {value:.1e}" for name, value in judged.guarded.errors.items())
+
+
+def rows_of_seeds(found: Sequence[float]) -> Iterator[tuple[str, str]]:
+    """The errors of several seeds in words. The rows above are of the seed with the lowest loss."""
+    if found:
+        middle, low, high = statistics.median(found), min(found), max(found)
+        yield "over the seeds", f"relative L2 error, median {middle:.3e} ({low:.3e} to {high:.3e}, n={len(found)})"
