@@ -140,7 +140,18 @@ class Fit:
     files: dict[str, str] = field(default_factory=dict)  # name -> text, for example Keras's model as JSON
 
     @property
+    def steps(self) -> int:
+        """Of the whole training."""
+        return sum(epoch.steps for epoch in self.epochs)
+
+    @property
     def unchanged(self) -> list[str]:
-        """What was to be trained and is, bit for bit, as it was before the first step."""
+        """What was to be trained and is, bit for bit, as it was before the first step.
+
+        Nothing after a single step, which leaves some by design: behind a projection that starts as zeros all gradients
+        are zero.
+        """
+        if self.steps < 2:
+            return []
         before = self.start.digests
         return [name for name, array in self.weights.items() if before.get(name) == digest({name: array})]

@@ -79,24 +79,7 @@ def train(
         run.watchers.append(watched(data.task))
     backend = experiment.backend.load()
 
-    run.check_seen = partial(check_first_step, experiment, resolved, run, receipt)
-    others = Others()
-    fit: Fit = backend.fit(experiment, data, resolved, run)
-    # A launcher's processes are none of our children: what they do would count as what others do.
-    of_others = None if launched(experiment.device.processes) else others.share()
-    check_weights(experiment, fit)
-    receipt |= of_updates(experiment, fit, data.task)
-    if len(updates := receipt.get("updates", {})) == 1:
-        run.note(
-            f"optimizer={choice(experiment.optimizer)}: all trained weights get its {next(iter(updates))} update; the "
-            "settings of its other update have no effect"
-        )
-    if said := said_of_unchanged(fit):
-        receipt["unchanged_weights"] = fit.unchanged
-        run.note(said)
-    if said := said_of_statistics(experiment, fit):
-        run.note(said)
-    fit = merged(fit, run, receipt)
+    fit, of_others = fitted(experiment, resolved, run, receipt, data, backend)
     run.last_epoch = of_kept(fit, run.last_epoch, data.task)
     validated = data.task.validated(experiment.loss, values(run.last_epoch), data.validation.y)
     keep(experiment, resolved, run, receipt, fit, data)
@@ -205,8 +188,33 @@ def said_of_start(experiment: Experiment, data: Data, receipt: Mapping[str, Any]
     )
 
 
+def fitted(
+    experiment: Experiment, resolved: Resolved, run: Run, receipt: dict[str, Any], data: Data, backend: Any
+) -> tuple[Fit, float | None]:
+    """Train, and note what of the weights is not as one would think. Raises RunError where training cannot go on.
+
+    Also the part of the cores that other processes had meanwhile.
+    """
+    run.check_seen = partial(check_first_step, experiment, resolved, run, receipt)
+    others = Others()
+    fit: Fit = backend.fit(experiment, data, resolved, run)
+    # A launcher's processes are none of our children: what they do would count as what others do.
+    of_others = None if launched(experiment.device.processes) else others.share()
+    check_weights(experiment, fit)
+    receipt |= of_updates(experiment, fit, data.task)
+    for said in (
+        said_of_updates(experiment, receipt),
+        said_of_unchanged(fit, receipt),
+        said_of_statistics(experiment, fit),
+    ):
+        if said:
+            run.note(said)
+    return merged(fit, run, receipt), of_others
+
+
 def of_updates(experiment: Experiment, fit: Fit, task: Task) -> dict[str, Any]:
-    """For the receipt: how many weights stayed as they were; which got which update, of an optimizer with several."""
+    """For the receipt: how many weights were frozen; which got which update, of an optimizer with several; which came
+    out as they went in."""
     found: dict[str, Any] = {}
     shapes = {name: array.shape for name, array in fit.weights.items() if kind_of(name) not in STATISTICS}
     if experiment.starting.freeze:
@@ -217,22 +225,32 @@ def of_updates(experiment: Experiment, fit: Fit, task: Task) -> dict[str, Any]:
         found["updates"] = {
             kind: [name for name in kinds if kinds[name] == kind] for kind in dict.fromkeys(kinds.values())
         }
+    if names := fit.unchanged:
+        found["unchanged_weights"] = names
     return found
 
 
-def said_of_unchanged(fit: Fit) -> str | None:
-    """Weights that came out of several steps as they went in: an optimizer was to change them.
-
-    The first step leaves some as they are by design: behind a projection that starts as zeros all gradients are zero.
-    """
-    steps, names = sum(epoch.steps for epoch in fit.epochs), fit.unchanged
-    if steps < 2 or not names:
+def said_of_unchanged(fit: Fit, receipt: Mapping[str, Any]) -> str | None:
+    """Weights that came out of several steps as they went in: an optimizer was to change them."""
+    names = receipt.get("unchanged_weights", [])
+    if not names:
         return None
     all_of_it = len(names) == len(fit.start.digests)
     what = "changed none of its weights" if all_of_it else f"not changed {cut(', '.join(names))}"
     return (
-        f"the training has {what} in {steps:,} steps: the loss does not depend on them, their gradient is 0, "
+        f"the training has {what} in {fit.steps:,} steps: the loss does not depend on them, their gradient is 0, "
         "or their updates are too small for their dtype"
+    )
+
+
+def said_of_updates(experiment: Experiment, receipt: Mapping[str, Any]) -> str | None:
+    """Where an optimizer with several updates gives all weights the same one."""
+    updates = receipt.get("updates", {})
+    if len(updates) != 1:
+        return None
+    return (
+        f"optimizer={choice(experiment.optimizer)}: all trained weights get its {next(iter(updates))} update; the "
+        "settings of its other update have no effect"
     )
 
 
