@@ -76,8 +76,7 @@ def cards_for(cell: Cell) -> list[int]:
 
 
 def _any_card(cell: Cell) -> bool:
-    assert cell.experiment is not None
-    return ":" not in cell.experiment.device.name
+    return ":" not in cell.runnable.device.name
 
 
 def _as_cuda_knows(card: int) -> str:

@@ -177,14 +177,12 @@ def _outcome(cell: Cell, run: Past) -> Outcome:
 
 
 def _key(cell: Cell) -> str:
-    assert cell.experiment is not None
-    return cell.experiment.config_sha256()
+    return cell.runnable.config_sha256()
 
 
 def _needs(cell: Cell) -> tuple[object, ...]:
     """What of a cell decides whether it could start; alike for cells of which all could, or none."""
-    assert cell.experiment is not None
-    return cell.kind, repr(cell.experiment.device), repr(cell.experiment.backend)
+    return cell.kind, repr(cell.runnable.device), repr(cell.runnable.backend)
 
 
 def _offset(key: str) -> int:

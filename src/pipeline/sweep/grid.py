@@ -124,10 +124,9 @@ def record(
     name: str, first: Cell, decisions: Sequence[Decision], make: MakeExecutor, console: Console, history: History
 ) -> list[Outcome]:
     """Run the cells as one run, called `name`."""
-    assert first.experiment is not None
-    settings = first.experiment.sweep
+    settings = first.runnable.sweep
     todo = [decision.cell for decision in decisions if decision.verdict == "run"]
-    about = {"grid": _grid(decisions), "sweep": dict(first.experiment.config["sweep"]), "cells": len(decisions)}
+    about = {"grid": _grid(decisions), "sweep": dict(first.runnable.config["sweep"]), "cells": len(decisions)}
 
     def keep(run: Run, outcomes: Sequence[Outcome]) -> None:
         found = entries_of(decisions, outcomes)

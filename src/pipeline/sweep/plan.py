@@ -51,6 +51,12 @@ class Cell:
     def label(self) -> str:
         return label_of(self.swept)
 
+    @property
+    def runnable(self) -> Experiment:
+        """The experiment of a cell that is known to be able to run here."""
+        assert self.experiment is not None
+        return self.experiment
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -191,9 +197,8 @@ def past_of(cell: Cell, history: History) -> list[Past]:
 
     Results do not depend on some keys, such as how often a checkpoint is written. Swept, they are to be measured.
     """
-    assert cell.experiment is not None
-    past = history.of(cell.experiment, cell.where)
-    wanted = told_apart_by(cell.experiment, cell.swept)
+    past = history.of(cell.runnable, cell.where)
+    wanted = told_apart_by(cell.runnable, cell.swept)
     return [run for run in past if has(run.folder, wanted)]
 
 

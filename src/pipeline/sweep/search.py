@@ -47,8 +47,7 @@ def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: 
     from pipeline.cli.terminal import messages
 
     cells = Cells(composer, fixed)
-    first = cells.first(space).experiment
-    assert first is not None
+    first = cells.first(space).runnable
     if first.sweep.dry_run:
         raise UserError("sweep.dry_run=true: a search decides its next cell when others have ended; nothing to list")
     if first.sweep.best is not None:

@@ -68,7 +68,7 @@ class Asked:
         searched = {*self.space, *then["space"]} if space else set[str]()  # in the same space all is compared
         for label in self.cells:
             if label in then["cells"]:
-                config = flat(_experiment(self.cells[label]).deciding())
+                config = flat(self.cells[label].runnable.deciding())
                 found += _changed(
                     _without(searched, config), _without(searched, then["cells"][label]["config"])
                 ) or _filled_otherwise(self.cells[label], config, then["cells"][label]["receipt"], searched)
@@ -81,7 +81,7 @@ class Asked:
         for label, cell in self.cells.items():
             if label not in then:  # it could not run here then
                 continue
-            experiment = _experiment(cell)
+            experiment = cell.runnable
             receipt = {**then[label]["receipt"], "data_sha256": seen.get(dataset_key(experiment))}
             receipt[IMPORTED] = seen.get(IMPORTED, {})
             found += history.differences(experiment, cell.where, receipt)
@@ -154,21 +154,16 @@ def _holder(folder: Path, name: str) -> str:
 
 
 def _plain(cell: Cell) -> dict[str, Any]:
-    return {"config": flat(_experiment(cell).deciding()), "receipt": _receipt(cell)}
+    return {"config": flat(cell.runnable.deciding()), "receipt": _receipt(cell)}
 
 
 def _receipt(cell: Cell) -> dict[str, Any]:
     """What is known before anything runs; of a cluster's node the kind of its device alone."""
     if cell.resolved is not None:
-        return before(_experiment(cell), cell.resolved)
+        return before(cell.runnable, cell.resolved)
     nobody = Resolved(Place("cpu"), "fp32", "", "")  # what it says of the device is put right here
     capability = {"compute_capability": "the node's"} if cell.kind == "gpu" else {}
-    return {**before(_experiment(cell), nobody), "device": {"hardware": {"name": "a node's", **capability}}}
-
-
-def _experiment(cell: Cell) -> Experiment:
-    assert cell.experiment is not None, "a cell that cannot run here is not among those that are asked for"
-    return cell.experiment
+    return {**before(cell.runnable, nobody), "device": {"hardware": {"name": "a node's", **capability}}}
 
 
 def _without(keys: set[str], config: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,7 +188,7 @@ def _filled_otherwise(cell: Cell, config: Config, receipt: Mapping[str, Any], se
 
     A study keeps what was typed, since a value may be a password, and the hash of what it was filled with.
     """
-    if searched or receipt.get("config_sha256") == _experiment(cell).config_sha256():
+    if searched or receipt.get("config_sha256") == cell.runnable.config_sha256():
         return []
     kept = [f"{key} {value}" for key, value in config.items() if variables.names_in(value)]
     return [f"the value of {', '.join(kept)}" if kept else "the config (another config_sha256)"]

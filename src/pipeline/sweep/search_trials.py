@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import UserError
-from pipeline.experiment import Experiment
 from pipeline.runs.code.code_hash import code_sha256
 from pipeline.runs.dynamic_imports import imported_by, merged
 from pipeline.runs.json_files import read_json
@@ -119,17 +118,15 @@ class Trials(Source):
         decision = decide_one(cell, self.retry, self.history)
         run = self.done.get(_identity(cell)) or decision.run
         if run is None and decision.verdict != "elsewhere":
-            assert cell.experiment is not None
             self.open[trial.number], self.running[trial.number], self.latest = trial, key, cell
-            self.planned[trial.number] = code_sha256(cell.experiment)
+            self.planned[trial.number] = code_sha256(cell.runnable)
             return cell
         self.claims.release(key)
         if run is None:
             self._leave_to_others(trial, cell)
             return None
-        assert cell.experiment is not None
         before = Outcome(cell, "FINISHED", f"run before as {run.name}", 0.0, run)  # the very same
-        self.reused.append(self._told(trial, before, run, cell.experiment))
+        self.reused.append(self._told(trial, before, run))
         return None
 
     def ask_again(self, killed: set[str]) -> None:
@@ -176,9 +173,9 @@ class Trials(Source):
         trial, self.enough = self.open.pop(outcome.cell.number), False
         self.claims.release(self.running.pop(outcome.cell.number))
         self.ran.append(trial.number)
-        if outcome.state == "FINISHED" and outcome.run is not None and outcome.cell.experiment is not None:
+        if outcome.state == "FINISHED" and outcome.run is not None:
             self.done[_identity(outcome.cell)] = outcome.run
-            return self._told(trial, outcome, outcome.run, outcome.cell.experiment)
+            return self._told(trial, outcome, outcome.run)
         if outcome.state == "PRUNED":
             self.study.tell(trial, state=TrialState.PRUNED)
             self._keep_imported(outcome.run)
@@ -205,7 +202,7 @@ class Trials(Source):
         settings |= {"metric": self.search.metrics[0], "epochs": epochs_of(cell.experiment, self.search)}
         return replace(cell, trial=settings)
 
-    def _told(self, trial: Trial, outcome: Outcome, run: Path, experiment: Experiment) -> Outcome:
+    def _told(self, trial: Trial, outcome: Outcome, run: Path) -> Outcome:
         """The study has the values of a finished run. A trial of which one is NaN has failed, as Optuna sees it
         too: nothing ranks it."""
         values = self._values(run)
@@ -218,7 +215,7 @@ class Trials(Source):
             report(trial, self.search.metrics[0], read_metrics(run))
         self.study.tell(trial, values)
         self.study.set_user_attr(f"run {trial.number}", run.name)
-        key, data = dataset_key(experiment), read_json(run / "receipt.json").get("data_sha256")
+        key, data = dataset_key(outcome.cell.runnable), read_json(run / "receipt.json").get("data_sha256")
         before = self.study.user_attrs.get(key)
         if data is not None and before != data:
             self.study.set_user_attr(key, data)
@@ -244,11 +241,9 @@ class Trials(Source):
 
 
 def _hash(cell: Cell) -> str:
-    assert cell.experiment is not None
-    return cell.experiment.config_sha256()
+    return cell.runnable.config_sha256()
 
 
 def _identity(cell: Cell) -> str:
     """What tells its runs apart from those of other cells."""
-    assert cell.experiment is not None
-    return f"{_hash(cell)} {told_apart_by(cell.experiment, cell.swept)}"
+    return f"{_hash(cell)} {told_apart_by(cell.runnable, cell.swept)}"

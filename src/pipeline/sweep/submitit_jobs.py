@@ -220,9 +220,8 @@ def _as_from_a_login() -> Iterator[None]:
 
 def _needs(started: tuple[Cell, Path]) -> tuple[Kind, int, int]:
     cell, _ = started
-    assert cell.experiment is not None
     devices = devices_of(cell)
-    return cell.kind, (cell.experiment.backend.threads or CPUS) * devices, devices
+    return cell.kind, (cell.runnable.backend.threads or CPUS) * devices, devices
 
 
 def _arrays(names: Iterator[str] | Sequence[str]) -> list[str]:

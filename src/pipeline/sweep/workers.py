@@ -149,8 +149,7 @@ class Workers:
             worker.close()
 
     def _worker(self, cell: Cell) -> Worker:
-        assert cell.experiment is not None
-        name = cell.experiment.backend.name
+        name = cell.runnable.backend.name
         if name not in self.workers or not self.workers[name].alive:
             self.workers[name] = Worker(cell, self.folder / "cells" / f"worker-{name}.log")
             self.selector.register(self.workers[name].process.stdout, selectors.EVENT_READ, self.workers[name])  # type: ignore[arg-type]
@@ -159,8 +158,7 @@ class Workers:
 
 def _cores(cell: Cell) -> int:
     """CPU cores that a cell takes; beside a GPU one."""
-    assert cell.experiment is not None
     if on_gpu(cell):
         return devices_of(cell)
-    threads = cell.experiment.backend.threads
+    threads = cell.runnable.backend.threads
     return threads * devices_of(cell) if threads else len(os.sched_getaffinity(0))
