@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -28,29 +29,33 @@ Feed = Callable[[], Iterator[tuple[Any, ...]]]
 
 def feeder(engine: Engine, experiment: Experiment, data: Data, watch: Watch) -> Feed:
     """A function to the next period's (block, losses, scores, scales if any, norms if any), block by block."""
-    profile = watch.profile
-    batch_size, loader, seed = experiment.training.batch_size, experiment.loader, experiment.seed
-    most = loader.steps_per_execution
-    if resident(loader, data):
-        engine.resident(*prepared(data, data.train), loader.steps_per_execution)
+    if resident(experiment.loader, data):
+        engine.resident(*prepared(data, data.train), experiment.loader.steps_per_execution)
+        return partial(_in_memory, engine, experiment, watch)
+    return _streamed(engine, experiment, data, watch)
 
-        def in_memory() -> Iterator[tuple[Any, ...]]:
-            for block in profile.blocks(watch.timed_blocks(most)):
-                with model_explained(experiment, watch, watch.step + 1, block.size):
-                    found = engine.block(block)
-                yield block, *found
 
-        return in_memory
+def _in_memory(engine: Engine, experiment: Experiment, watch: Watch) -> Iterator[tuple[Any, ...]]:
+    for block in watch.profile.blocks(watch.timed_blocks(experiment.loader.steps_per_execution)):
+        with model_explained(experiment, watch, watch.step + 1, block.size):
+            found = engine.block(block)
+        yield block, *found
+
+
+def _streamed(engine: Engine, experiment: Experiment, data: Data, watch: Watch) -> Feed:
+    """The same from a loader's stream, which goes on from one period to the next."""
+    loader, training = experiment.loader, experiment.training
     start = divmod(watch.batches, watch.plan.batches)
-    stream = Planned(loader.stream(data, keras.config.floatx(), batch_size, seed, start), loader, watch.plan, start)
+    batches_of = loader.stream(data, keras.config.floatx(), training.batch_size, experiment.seed, start)
+    stream = Planned(batches_of, loader, watch.plan, start)
     batches: Iterator[Any] | None = None  # of an epoch that has begun
 
-    def streamed() -> Iterator[tuple[Any, ...]]:
+    def period() -> Iterator[tuple[Any, ...]]:
         nonlocal batches
-        for block in watch.blocks(most):
-            batches = batches or paced(profile.loading(stream), engine.waiter)
+        for block in watch.blocks(loader.steps_per_execution):
+            batches = batches or paced(watch.profile.loading(stream), engine.waiter)
             steps: list[tuple[Any, ...]] = []
-            for x, y in profile.steps(islice(batches, len(block))):
+            for x, y in watch.profile.steps(islice(batches, len(block))):
                 at = len(steps)
                 number = watch.step + 1 + int(block.updates[:at].sum())
                 with model_explained(experiment, watch, number, block.size):
@@ -60,15 +65,12 @@ def feeder(engine: Engine, experiment: Experiment, data: Data, watch: Watch) -> 
                     watch.run.mark("first_step_s")
                 if watch.keeper.interrupts() or (watch.late and block.updates[at]):
                     break
-            yield (
-                block[: len(steps)],
-                *(np.array([float(value) for value in each]) for each in zip(*steps, strict=True)),
-            )
+            yield block[: len(steps)], *(np.array([float(one) for one in each]) for each in zip(*steps, strict=True))
             if block.ends_epoch:
                 next(batches, None)  # the loader sees its end
                 batches = None
 
-    return streamed
+    return period
 
 
 def run_period(engine: Engine, feed: Feed, watch: Watch) -> None:
@@ -100,10 +102,12 @@ class HeldOut:
         self.size = experiment.training.evaluation_batch_size
         self.whole = prepared(data, data.validation) if isinstance(experiment.loader, Memory) else None
 
-    def measured(self) -> tuple[float, float]:
-        """Mean loss and mean score over the validation examples."""
+    def measured(self) -> tuple[float, float] | None:
+        """Mean loss and mean score over the validation examples; None where there are none."""
         loss = score = 0.0
         task, examples = self.data.task, len(self.data.validation)
+        if not examples:
+            return None
         for x, y in self._batches():
             outputs = self.forward(x).astype(np.float64)
             wanted = y.astype(np.float64) if y.dtype.kind == "f" else y

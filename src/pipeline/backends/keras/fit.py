@@ -46,7 +46,7 @@ keras = quiet_import("keras")
 global_state = quiet_import("keras.src.backend.common.global_state")
 with quiet_imports():
     from pipeline.backends.keras import net
-    from pipeline.backends.keras.blocks import HeldOut, feeder, run_period
+    from pipeline.backends.keras.blocks import Feed, HeldOut, feeder, run_period
     from pipeline.models import keras_adapters
 
 if TYPE_CHECKING:
@@ -87,19 +87,7 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
         held_out = HeldOut(experiment, data, engine_module.inference(model, experiment))
         try:
             watch.profile.attach(_subject(model, engine, data.task.shapes, resolved.place))
-            seen = None if run.checkpoint is None else observation_of(run.checkpoint)  # stopped in its last validation
-            over = watch.finished
-            with watch.keeper.stops_held_back():
-                while not over:
-                    run_period(engine, feed, watch)
-                    if seen is None:
-                        seen = engine.observe()
-                        run.check_seen(seen)
-                        note_other_draws(run, seen)
-                    engine.sync()
-                    with engine.averaged():
-                        measured = held_out.measured() if len(data.validation) else None
-                    over = watch.end_epoch(measured, partial(_validated_weights, engine, model))
+            seen = _train(engine, model, feed, held_out, watch)
         finally:
             watch.close()
         engine.sync()
@@ -117,6 +105,26 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
             processes=engine.accounts(),
             files={"model.json": net.description(model)},
         )
+
+
+def _train(engine: Engine, model: Any, feed: Feed, held_out: HeldOut, watch: Watch) -> Observation | None:
+    """Period by period, each validated, to the end. What the steps of the first one showed; None where none is left."""
+    run, seen = watch.run, None
+    if run.checkpoint is not None:  # it may have been stopped in its last validation
+        seen = observation_of(run.checkpoint)
+    over = watch.finished
+    with watch.keeper.stops_held_back():
+        while not over:
+            run_period(engine, feed, watch)
+            if seen is None:
+                seen = engine.observe()
+                run.check_seen(seen)
+                note_other_draws(run, seen)
+            engine.sync()
+            with engine.averaged():
+                measured = held_out.measured()
+            over = watch.end_epoch(measured, partial(_validated_weights, engine, model))
+    return seen
 
 
 def note_other_draws(run: Run, seen: Observation) -> None:

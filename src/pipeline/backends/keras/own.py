@@ -74,42 +74,16 @@ def check(asked: Asked, experiment: Experiment, resolved: Resolved) -> None:
 
 def fit(asked: Asked, experiment: Experiment, resolved: Resolved, run: Run) -> OwnFit:
     """Train and, where there is a test split, test."""
-    begins = asked.arguments.get("initial_epoch", 0)
     with runtime_settings(experiment, resolved):
         keras.utils.set_random_seed(experiment.seed)
         net, splits, listed = made(asked)
         watch = Watch(run)
-        watch.save = lambda path: state.write(_values(net), path, remembered.taken(listed))
-        goes_on = {} if run.checkpoint is None else {"initial_epoch": begins + watch.epochs}
-        if watch.over:
-            goes_on = {"initial_epoch": asked.epochs}
-        follow = _Follow(watch, listed)
-        with watch.training():
-            if run.checkpoint is not None and BACKEND == "tensorflow":
-                _build(net, asked)
-            net.fit(
-                **_given(splits["train"]),
-                validation_data=splits.get("validation"),
-                epochs=asked.epochs,
-                callbacks=[*listed, follow],
-                **{"verbose": 0, **asked.arguments, **goes_on},
-            )
-            if follow.weights is not None and follow.weights != _digest(net):
-                run.note(
-                    "a callback has put other weights in after the last epoch, as EarlyStopping.restore_best_weights "
-                    "does: these are saved and tested, and what was logged is of the last epoch's"
-                )
-            steps = int(net.optimizer.iterations.numpy())
-            watch.keep(steps, over=True)
+        steps = _train(net, splits, listed, asked, watch)
         watch.note_unchanged(weights.from_keras(net), weights.trained_keras(net), steps)
         seconds = watch.training_s
-        tested = {}
-        if "test" in splits:
-            found = net.evaluate(**_given(splits["test"]), verbose=0, return_dict=True)
-            tested = {f"test_{name}": value for name, value in found.items()}
         return OwnFit(
             weights=weights.from_keras(net),
-            metrics=watch.metrics(tested),
+            metrics=watch.metrics(_tested(net, splits)),
             epochs=watch.epochs,
             steps=steps,
             seconds=seconds,
@@ -120,6 +94,42 @@ def fit(asked: Asked, experiment: Experiment, resolved: Resolved, run: Run) -> O
             files={"model.json": description(net)},
             trained=weights.trained_keras(net),
         )
+
+
+def _train(net: Any, splits: Mapping[str, Any], listed: list[Any], asked: Asked, watch: Watch) -> int:
+    """The user's `fit`, from where the run goes on. Returns how many optimizer steps there were."""
+    run, begins = watch.run, asked.arguments.get("initial_epoch", 0)
+    watch.save = lambda path: state.write(_values(net), path, remembered.taken(listed))
+    goes_on = {} if run.checkpoint is None else {"initial_epoch": begins + watch.epochs}
+    if watch.over:
+        goes_on = {"initial_epoch": asked.epochs}
+    follow = _Follow(watch, listed)
+    with watch.training():
+        if run.checkpoint is not None and BACKEND == "tensorflow":
+            _build(net, asked)
+        net.fit(
+            **_given(splits["train"]),
+            validation_data=splits.get("validation"),
+            epochs=asked.epochs,
+            callbacks=[*listed, follow],
+            **{"verbose": 0, **asked.arguments, **goes_on},
+        )
+        if follow.weights is not None and follow.weights != _digest(net):
+            run.note(
+                "a callback has put other weights in after the last epoch, as EarlyStopping.restore_best_weights "
+                "does: these are saved and tested, and what was logged is of the last epoch's"
+            )
+        steps = int(net.optimizer.iterations.numpy())
+        watch.keep(steps, over=True)
+    return steps
+
+
+def _tested(net: Any, splits: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics of the test split, where there is one."""
+    if "test" not in splits:
+        return {}
+    found = net.evaluate(**_given(splits["test"]), verbose=0, return_dict=True)
+    return {f"test_{name}": value for name, value in found.items()}
 
 
 def _given(split: Any) -> dict[str, Any]:
