@@ -63,24 +63,14 @@ def train(experiment: Experiment, data: Data, resolved: Resolved, run: Run, othe
     with runtime_settings(experiment, resolved):
         net, parameters, start = initial_net(experiment, shapes, lowering)
         if lowering.device.type == "cpu" and not experiment.backend.threads:
-            one = example(shapes, next(net.parameters()).dtype)
-            torch.set_num_threads(group.cores or max(1, torch.get_num_threads() // group.count))
-            torch.set_num_threads(threads_for(net, one, experiment.training.batch_size // group.count))
+            set_threads(net, shapes, experiment, group)
         watch = Watch(experiment, run, data.task, Plan.of(experiment, len(data.train)), start.adapters)
         module = Training(lowering.moved(net), experiment, data, lowering, watch, group)
         start = replace(start, digests=digests(weights.from_torch(net), weights.trained_torch(net)))
         fed = module.training_blocks()
-        processes = not_observed(group)
         try:
             watch.profile.attach(_subject(module, shapes, resolved.place))
-            if watch.finished:
-                module.restore_finished()
-            else:
-                with watch.keeper.stops_held_back(), others.connected(lambda: watch.step):
-                    trainer = _trainer(watch.plan.periods - watch.asked, resolved, group)
-                    with module.terminating.kept():
-                        trainer.fit(module, fed, module.validation_batches())
-                    processes = accounts(group, experiment, resolved, module.observation)
+            processes = _steps(module, fed, resolved, others)
         finally:
             watch.close()
             if isinstance(fed, StreamedBlocks):
@@ -99,6 +89,26 @@ def train(experiment: Experiment, data: Data, resolved: Resolved, run: Run, othe
             files={"model.txt": f"{net}\n"},
             processes=processes,
         )
+
+
+def set_threads(net: torch.nn.Module, shapes: Shapes, experiment: Experiment, group: Group) -> None:
+    """As many threads as pay for a step of this net, of the cores that this process of the group has."""
+    one = example(shapes, next(net.parameters()).dtype)
+    torch.set_num_threads(group.cores or max(1, torch.get_num_threads() // group.count))
+    torch.set_num_threads(threads_for(net, one, experiment.training.batch_size // group.count))
+
+
+def _steps(module: Training, fed: Any, resolved: Resolved, others: Others) -> dict[str, object] | None:
+    """All steps that are left, by Lightning. For the receipt: which processes took part; None of a single one."""
+    watch, group = module.watch, others.group
+    if watch.finished:
+        module.restore_finished()
+        return not_observed(group)
+    with watch.keeper.stops_held_back(), others.connected(lambda: watch.step):
+        trainer = _trainer(watch.plan.periods - watch.asked, resolved, group)
+        with module.terminating.kept():
+            trainer.fit(module, fed, module.validation_batches())
+        return accounts(group, module.experiment, resolved, module.observation)
 
 
 def predictor(experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved) -> Predict:
