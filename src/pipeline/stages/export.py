@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -34,6 +34,7 @@ from pipeline.runs.json_files import cannot_write
 from pipeline.runs.result import Metric, Result, count
 from pipeline.runs.run import Run
 from pipeline.runs.saved import saved_weights
+from pipeline.runs.weights import Weights
 from pipeline.spec import spec
 from pipeline.stages.measuring import input_dtype
 
@@ -98,27 +99,19 @@ class Export(Stage):
         saved, data = saved_weights(source), load_data(experiment)
         notes = check_saved(source, saved, data)
         plain = on_cpu(resolved)
-        backend = experiment.backend.load()
-        stored, dtype = data.test.x[:EXAMPLES], input_dtype(plain)
-        x = np.ascontiguousarray(data.scaled(stored, dtype))
-        predict = backend.predictor(experiment, data.task.shapes, saved, plain)
-        own = expected = predict(data.inputs(stored, dtype))
-        if data.normalisation is not None:
-            expected = predict(data.normalisation.of_rounded(x))
+        tried = outputs_of_run(experiment, data, saved, plain)
         folder = run.artifact(f"export/{self.format}")
-        module = importlib.import_module(experiment.backend.module(self.by))
-        two = np.resize(x, (2, *x.shape[1:]))  # a single example twice: a batch of one is traced as a fixed size
         try:
             folder.mkdir()
-            wrote = module.write(experiment, data, saved, plain, self.format, folder, two)
-            read = read_back(self.format, folder, x, experiment.backend.name)
-            difference = compare(wrote, read, expected, self.format)
+            wrote = self._written(experiment, data, saved, plain, folder, tried.x)
+            read = read_back(self.format, folder, tried.x, experiment.backend.name)
+            difference = compare(wrote, read, tried.expected, self.format)
         except BaseException:  # also when it is stopped: what has not been compared is not left lying about
             shutil.rmtree(folder, ignore_errors=True)
             raise
         if data.normalisation is not None:
             write_normalisation(folder, data, data.normalisation)
-            notes += said_of_rounding(wrote, own, expected)
+            notes += said_of_rounding(wrote, tried.own, tried.expected)
         if "tokens" in (card := data.task.card()):  # which its numbers stand for
             (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
         notes += said_of_axes(experiment, data, self.format)
@@ -133,9 +126,18 @@ class Export(Stage):
                 Metric("export/largest_difference", difference, direction="min"),
                 count("export/bytes", sum(path.stat().st_size for path in files), "bytes"),
             ),
-            table=tuple(_rows(source, folder, files, wrote, difference, len(x), resolved)),
+            table=tuple(_rows(source, folder, files, wrote, difference, len(tried.x), resolved)),
             notes=notes,
         )
+
+    def _written(
+        self, experiment: Experiment, data: Data, saved: Weights, plain: Resolved, folder: Path, x: np.ndarray
+    ) -> Exported:
+        """What the backend writes into the folder."""
+        module = importlib.import_module(experiment.backend.module(self.by))
+        two = np.resize(x, (2, *x.shape[1:]))  # a single example twice: a batch of one is traced as a fixed size
+        written: Exported = module.write(experiment, data, saved, plain, self.format, folder, two)
+        return written
 
     def _moved(self, folder: Path) -> Path:
         """Where the export lies in the end: in the run, or where `path` wants it."""
@@ -162,6 +164,28 @@ def on_cpu(resolved: Resolved) -> Resolved:
     precision = "fp64" if resolved.precision == "fp64" else "fp32"
     why = "exported and compared on the CPU"
     return replace(resolved, place=Place("cpu"), precision=precision, device_reason=why, precision_reason=why)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Test examples as a program takes them, the run's `own` outputs for them, and those `expected` of a program, which
+    normalises x after it was rounded.
+    """
+
+    x: np.ndarray
+    own: np.ndarray
+    expected: np.ndarray
+
+
+def outputs_of_run(experiment: Experiment, data: Data, saved: Weights, plain: Resolved) -> Tried:
+    """What the first test examples give in the run's own model."""
+    stored, dtype = data.test.x[:EXAMPLES], input_dtype(plain)
+    x = np.ascontiguousarray(data.scaled(stored, dtype))
+    predict = experiment.backend.load().predictor(experiment, data.task.shapes, saved, plain)
+    own = expected = predict(data.inputs(stored, dtype))
+    if data.normalisation is not None:
+        expected = predict(data.normalisation.of_rounded(x))
+    return Tried(x, own, expected)
 
 
 def read_back(form: str, folder: Path, x: np.ndarray, backend: str) -> Mapping[str, np.ndarray]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.cli.streams import say
 from pipeline.errors import UserError
@@ -86,44 +86,72 @@ def _go_on(
     from pipeline.cli.terminal import results
 
     study, search = trials.study, trials.search
+    todo = _todo(trials, console)
+    outcomes = _run(trials, first, texts, executor, console, todo) if todo > 0 else []
+    _say_edited(trials, outcomes, console)
+    search_report.show(results(), study, search)
+    for note in _notes(trials, first, outcomes):
+        say(console, note)
+    if search.pruner != "none" and trials.ran:
+        say(console, search_report.saved_by_pruning(study, epochs_of(first, search), trials.ran))
+    return 1 if any(not outcome.done for outcome in outcomes) else 0
+
+
+def _todo(trials: Trials, console: Console) -> int:
+    """How many trials the study lacks; says what it has."""
+    study, search = trials.study, trials.search
     before = finished(study)
     done = f", {before} of them done before" if before else ""
     if before and trials.retry == "all":
         say(console, f"sweep.retry=all: the trials of {study.study_name} that have finished stay; {ANOTHER}")
     say(console, f"study {study.study_name}: {search.trials} trials{done}")
-    whole, todo = size(trials.space), search.trials - before
-    if trials.left is not None and trials.left < todo:
-        say(console, f"the space has {whole:,} points, {before:,} of them tried: the search ends when all are")
-        todo = trials.left
+    todo, left = search.trials - before, trials.left
+    if left is None or left >= todo:
+        return todo
+    whole = size(trials.space)
+    say(console, f"the space has {whole:,} points, {before:,} of them tried: the search ends when all are")
+    return left
 
-    def noted(ended: Sequence[Outcome]) -> tuple[str, ...]:
-        folder = trials.history.root
-        every = search_report.entries(study, ended, folder, first)
-        return (*search_report.notes(study, search, folder), *below_table(every, search.metrics))
 
-    outcomes: list[Outcome] = []
-    if todo > 0:
-        about: dict[str, Any] = {"search": {name: str(value) for name, value in vars(search).items()}}
-        about |= {"fixed": list(trials.cells.fixed), "space": dict(texts)}
+def _run(
+    trials: Trials,
+    first: Experiment,
+    texts: Mapping[str, str],
+    executor: MakeExecutor,
+    console: Console,
+    todo: int,
+) -> list[Outcome]:
+    """So many trials as one session, whose run keeps the table, the result and the figure of what there is so far."""
+    study, search, fixed = trials.study, trials.search, trials.cells.fixed
+    about = {
+        "search": {name: str(value) for name, value in vars(search).items()},
+        "fixed": list(fixed),
+        "space": dict(texts),
+    }
 
-        def keep(run: Run, ended: Sequence[Outcome]) -> None:
-            summary.write_csv(run.artifact("trials.csv"), entries_of([], ended))
-            found, tables = search_report.best(study, search), search_report.best_trials(study, search)
-            result = Result(found, tables=tables, notes=noted(ended), title=run.journal.status.name)
-            write(run, result, lambda: search_report.draw(run.artifact("trials.png"), study, search))
+    def keep(run: Run, ended: Sequence[Outcome]) -> None:
+        summary.write_csv(run.artifact("trials.csv"), entries_of([], ended))
+        found, tables = search_report.best(study, search), search_report.best_trials(study, search)
+        result = Result(found, tables=tables, notes=_notes(trials, first, ended), title=run.journal.status.name)
+        write(run, result, lambda: search_report.draw(run.artifact("trials.png"), study, search))
 
-        name = trials.cells.composer.config(trials.cells.fixed).get("name")
-        session = Session(str(name or study.study_name), first, about, console)
-        outcomes = session.run(trials, executor, [], todo, keep)
+    name = trials.cells.composer.config(fixed).get("name")
+    session = Session(str(name or study.study_name), first, about, console)
+    return session.run(trials, executor, [], todo, keep)
+
+
+def _notes(trials: Trials, first: Experiment, ended: Sequence[Outcome]) -> tuple[str, ...]:
+    """Below the table: of the search, and of what its runs have noted."""
+    study, search, folder = trials.study, trials.search, trials.history.root
+    every = search_report.entries(study, ended, folder, first)
+    return (*search_report.notes(study, search, folder), *below_table(every, search.metrics))
+
+
+def _say_edited(trials: Trials, outcomes: Sequence[Outcome], console: Console) -> None:
+    """That code was edited meanwhile: of the cells, and of what they import by computed names."""
+    study = trials.study
     if said := edited_meanwhile(outcomes, trials.planned):
         say(console, f"{said}; {ANOTHER}")
-    beside = edited(study.user_attrs.get(IMPORTED, {}))
-    if beside:
-        name = study.study_name
-        say(console, f"{', '.join(beside)} was edited meanwhile: not every trial of {name} ran the same; {ANOTHER}")
-    search_report.show(results(), study, search)
-    for note in noted(outcomes):
-        say(console, note)
-    if search.pruner != "none" and trials.ran:
-        say(console, search_report.saved_by_pruning(study, epochs_of(first, search), trials.ran))
-    return 1 if any(not outcome.done for outcome in outcomes) else 0
+    if beside := edited(study.user_attrs.get(IMPORTED, {})):
+        which = f"not every trial of {study.study_name} ran the same"
+        say(console, f"{', '.join(beside)} was edited meanwhile: {which}; {ANOTHER}")
