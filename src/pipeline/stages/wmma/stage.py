@@ -303,6 +303,7 @@ class Wmma(Stage):
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Verify, time, measure the ceilings, draw."""
         from pipeline.stages.wmma import figures, machine_code, padding
+        from pipeline.stages.wmma.result import result_of
 
         receipt = receipts.before(experiment, resolved)
         index = asked(experiment.device.name)
@@ -314,36 +315,10 @@ class Wmma(Stage):
         with on_card(index), bench.blas_threads():
             around = self._measured(bench, run, receipt)
         if resolved.place.kind == "gpu" and not any(one.processor == "gpu" for one in bench.timed.values()):
-            reason = f"no kernel was timed on {resolved.place}"
-            alone = replace(resolved, place=Place("cpu"), device_reason=reason)
-            receipt["device"] = receipts.before(experiment, alone)["device"]
-            run.journal.write_receipt(receipt)
-            run.note(f"device={experiment.device.name}: {reason}")
+            note_no_gpu(experiment, resolved, run, receipt)
         code = machine_code.built(self.chosen, bench.plan.checked_in, self.compiled_for, self.cores)
-        wrong = [f"{name}: {verdict.fault}" for name, verdict in bench.verdicts.items() if verdict.fault]
-        faults = [f"not timed, because wrong: {'; '.join(wrong)}"] if wrong else []
-        faults += [f"machine code refused: {one}" for one in machine_code.refused(code)]
-        shown = (
-            *tables.timed(bench),
-            *machine_code.table(code),
-            *(() if around is None else padding.tables(around)),
-        )
-        rows = (
-            *tables.summary(bench),
-            *(() if around is None else padding.summary()),
-            *tables.not_timed(bench),
-        )
-        run.artifact("summary.md").write_text(in_markdown(rows, shown), encoding="utf-8")
-        result = Result(
-            metrics=(
-                *tables.metrics(bench),
-                *machine_code.metrics(code),
-                *(() if around is None else padding.metrics(around)),
-            ),
-            tables=shown,
-            table=rows,
-            failed="; ".join(faults) or None,
-        )
+        result = result_of(bench, code, around)
+        run.artifact("summary.md").write_text(in_markdown(result.table, result.tables), encoding="utf-8")
         draw = [partial(figures.draw, run, bench)]
         if around is not None:
             path = run.artifact("figures/padding.png")
@@ -379,3 +354,12 @@ class Wmma(Stage):
         run.journal.write_receipt(receipt | found)
         tables.write_csv(samples, bench)
         return around
+
+
+def note_no_gpu(experiment: Experiment, resolved: Resolved, run: Run, receipt: dict[str, Any]) -> None:
+    """That the device was asked for and no kernel ran there: the receipt is then of the CPU."""
+    reason = f"no kernel was timed on {resolved.place}"
+    alone = replace(resolved, place=Place("cpu"), device_reason=reason)
+    receipt["device"] = receipts.before(experiment, alone)["device"]
+    run.journal.write_receipt(receipt)
+    run.note(f"device={experiment.device.name}: {reason}")

@@ -1,0 +1,32 @@
+"""The result of stage=wmma: of what was timed, of the machine code, and of the sizes around one."""
+
+from __future__ import annotations
+
+from pipeline.runs.result import Result
+from pipeline.stages.wmma import machine_code, padding, tables
+from pipeline.stages.wmma.found import Found
+
+
+def result_of(bench: Found, code: machine_code.Built, around: padding.Around | None) -> Result:
+    """Metrics, tables and rows; failed where a kernel was wrong, or its machine code not what it claims."""
+    wrong = [f"{name}: {verdict.fault}" for name, verdict in bench.verdicts.items() if verdict.fault]
+    faults = [f"not timed, because wrong: {'; '.join(wrong)}"] if wrong else []
+    faults += [f"machine code refused: {one}" for one in machine_code.refused(code)]
+    return Result(
+        metrics=(
+            *tables.metrics(bench),
+            *machine_code.metrics(code),
+            *(() if around is None else padding.metrics(around)),
+        ),
+        tables=(
+            *tables.timed(bench),
+            *machine_code.table(code),
+            *(() if around is None else padding.tables(around)),
+        ),
+        table=(
+            *tables.summary(bench),
+            *(() if around is None else padding.summary()),
+            *tables.not_timed(bench),
+        ),
+        failed="; ".join(faults) or None,
+    )
