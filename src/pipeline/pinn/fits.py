@@ -27,41 +27,17 @@ def check_fits(problem: Problem, *, hard: bool = False) -> None:
 
     `hard`: conditions on the boundary are built into the outputs and need no points there.
     """
-    if problem.interior < 1 or problem.boundary < 0:
-        raise _wrong(
-            problem, f"interior={problem.interior} and boundary={problem.boundary} points; give 1 and 0 or more"
-        )
     generator = np.random.default_rng(0)
-    inside = _called(problem, "the domain", lambda: problem.domain.inside(FEW, generator))
-    _expect(problem, "the domain's points", inside, (FEW, len(problem.domain.names)))
-    ends = _called(problem, "the domain", lambda: problem.domain.ends(inside))
-    _expect(problem, "the domain's ends", ends, (FEW,))
-    outside = _outside(problem, inside)
-    if len(outside):
-        raise _wrong(problem, f"the domain draws a point outside of itself: {outside[0]}")
+    inside = _check_domain(problem, generator)
     _check_residuals(problem, inside)
     _check_outputs(problem, inside)
     conditions = _called(problem, "conditions()", problem.conditions)
-    if not conditions:
-        raise _wrong(problem, "has no conditions; without one every constant or none would do")
-    names = [condition.name for condition in conditions]
-    if len({*names, *problem.equations}) < len(names) + len(problem.equations):
-        raise _wrong(problem, f"two of its terms have one name ({', '.join([*problem.equations, *names])})")
-    taken = [name for name in (*problem.equations, *names) if name in RESERVED]
-    if taken:
-        raise _wrong(problem, f"a term is named {taken[0]!r}, as something else is; give it another name")
+    _check_names(problem, conditions)
     edge = _edge(problem, generator, FEW if hard else 1)
     drawn = None if hard else _edge(problem, np.random.default_rng(0), 0)
     for condition in conditions:
         _check_condition(problem, condition, edge, drawn)
-    everywhere = np.concatenate([inside, edge])  # at once: a reference may be dear
-    reference = _called(problem, "reference()", lambda: problem.reference(everywhere))
-    _expect(problem, "reference()", reference, (len(everywhere), problem.outputs))
-    size = np.abs(reference).max()
-    if not size and not problem.reference(problem.domain.grid(WAY_POINTS)).any():  # nor between the few points
-        why = "so that a relative error is not defined; add a function of the coordinates to the solution"
-        raise _wrong(problem, f"reference() is 0 at each point, {why}")
-    _check_met(problem, "reference()", edge, reference[FEW:], within=1e-2 * size)
+    size = _check_reference(problem, inside, edge)
     if offers(problem, Problem.hard):
         line = solution.Fitted(((np.ones((inside.shape[1], problem.outputs)), np.ones(problem.outputs)),), hard=True)
         _check_met(problem, "hard()", edge, solution.predict(line, problem, edge), within=1e-6 * size)
@@ -80,6 +56,47 @@ def check_classical(problem: Problem) -> None:
     bound = _called(problem, "classical()", found[1]) if callable(found[1]) else found[1]
     if not isinstance(bound, float):
         _expect(problem, "classical()", bound, (len(points), problem.outputs))
+
+
+def _check_domain(problem: Problem, generator: np.random.Generator) -> np.ndarray:
+    """The numbers of points, and what the domain gives. Some points inside, (FEW, d)."""
+    if problem.interior < 1 or problem.boundary < 0:
+        raise _wrong(
+            problem, f"interior={problem.interior} and boundary={problem.boundary} points; give 1 and 0 or more"
+        )
+    inside: np.ndarray = _called(problem, "the domain", lambda: problem.domain.inside(FEW, generator))
+    _expect(problem, "the domain's points", inside, (FEW, len(problem.domain.names)))
+    ends = _called(problem, "the domain", lambda: problem.domain.ends(inside))
+    _expect(problem, "the domain's ends", ends, (FEW,))
+    outside = _outside(problem, inside)
+    if len(outside):
+        raise _wrong(problem, f"the domain draws a point outside of itself: {outside[0]}")
+    return inside
+
+
+def _check_names(problem: Problem, conditions: Sequence[Condition]) -> None:
+    """There are conditions, and all terms have names of their own."""
+    if not conditions:
+        raise _wrong(problem, "has no conditions; without one every constant or none would do")
+    names = [condition.name for condition in conditions]
+    if len({*names, *problem.equations}) < len(names) + len(problem.equations):
+        raise _wrong(problem, f"two of its terms have one name ({', '.join([*problem.equations, *names])})")
+    taken = [name for name in (*problem.equations, *names) if name in RESERVED]
+    if taken:
+        raise _wrong(problem, f"a term is named {taken[0]!r}, as something else is; give it another name")
+
+
+def _check_reference(problem: Problem, inside: np.ndarray, edge: np.ndarray) -> float:
+    """The reference is not 0 everywhere and meets the conditions. Its largest value at these points."""
+    everywhere = np.concatenate([inside, edge])  # at once: a reference may be dear
+    reference = _called(problem, "reference()", lambda: problem.reference(everywhere))
+    _expect(problem, "reference()", reference, (len(everywhere), problem.outputs))
+    size = float(np.abs(reference).max())
+    if not size and not problem.reference(problem.domain.grid(WAY_POINTS)).any():  # nor between the few points
+        why = "so that a relative error is not defined; add a function of the coordinates to the solution"
+        raise _wrong(problem, f"reference() is 0 at each point, {why}")
+    _check_met(problem, "reference()", edge, reference[FEW:], within=1e-2 * size)
+    return size
 
 
 def _edge(problem: Problem, generator: np.random.Generator, at_least: int) -> np.ndarray:

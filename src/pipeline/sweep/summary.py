@@ -51,25 +51,10 @@ def shown(found: Sequence[Entry], by: Sweep | None = None) -> tuple[str, ...]:
 def notes(found: Sequence[Entry], by: Sweep | None = None) -> tuple[str, ...]:
     """What the best was chosen by, or what is missing so that one can be chosen."""
     pivot = Pivot(found, by)
-    sought, declared = pivot.by.direction, pivot.declared.get(pivot.judge)
-    lines = []
-    if pivot.by.best is not None and pivot.known and not pivot.chosen:
-        lines.append(f"sweep.best={pivot.by.best}: no cell has it; choose from {', '.join(pivot.known)}")
-    elif pivot.chosen and pivot.better() == "none":
-        lines.append(
-            f"sweep.best={pivot.by.best}: declares no direction; {BETTER.replace('or sweep.direction=', 'or ')}"
-        )
-    elif pivot.chosen and sought and declared and ENDS.get(declared.direction, ("", sought))[1] != sought:
-        more = ENDS[declared.direction][0]
-        lines.append(f"sweep.direction={sought} was not followed: {pivot.judge} declares that {more} is better")
-    elif pivot.by_different_losses and declared:
-        lines.append(f"{pivot.judge} is of another loss in each cell: sweep.best=<metric> with {BETTER} marks the best")
-    elif declared and pivot.better() == "none" and declared.kind == "result" and not pivot.seeds_alone:
-        none = "no metric here declares" if pivot.several else f"{pivot.judge} does not declare"
-        lines.append(f"{none} whether more or less is better; sweep.best=<metric> with {BETTER} marks the best")
-    if pivot.by_dataset and not pivot.best() and not lines:
+    best, missing = pivot.best(), _missing(pivot)
+    lines = [] if missing is None else [missing]
+    if pivot.by_dataset and not best and missing is None:
         lines.append(f"no two cells on the same data: none is marked; sweep.best={pivot.judge} compares all of them")
-    best = pivot.best()
     if pivot.partly_lost and pivot.better() != "none" and not pivot.seeds_alone:
         lost = f"{len(pivot.partly_lost)} of {len(pivot.positions)} places"
         lines.append(f"{lost} lack the result of a repetition, and are not marked")
@@ -77,6 +62,26 @@ def notes(found: Sequence[Entry], by: Sweep | None = None) -> tuple[str, ...]:
     if pivot.seeds_alone and 0 < without < len(found) - 1:
         lines.append(f"the median leaves out {without} of {len(found)} seeds, which came to no result")
     return (*lines, *([f"* {_best_by(pivot)}"] if best else []), *differences.notes(pivot))
+
+
+def _missing(pivot: Pivot) -> str | None:
+    """What is missing so that the best can be chosen as the user asks for it, or at all; None where nothing is."""
+    sought, declared = pivot.by.direction, pivot.declared.get(pivot.judge)
+    if pivot.by.best is not None and pivot.known and not pivot.chosen:
+        return f"sweep.best={pivot.by.best}: no cell has it; choose from {', '.join(pivot.known)}"
+    if pivot.chosen and pivot.better() == "none":
+        return f"sweep.best={pivot.by.best}: declares no direction; {BETTER.replace('or sweep.direction=', 'or ')}"
+    if declared is None:
+        return None
+    if pivot.chosen and sought and ENDS.get(declared.direction, ("", sought))[1] != sought:
+        more = ENDS[declared.direction][0]
+        return f"sweep.direction={sought} was not followed: {pivot.judge} declares that {more} is better"
+    if pivot.by_different_losses:
+        return f"{pivot.judge} is of another loss in each cell: sweep.best=<metric> with {BETTER} marks the best"
+    if pivot.better() == "none" and declared.kind == "result" and not pivot.seeds_alone:
+        none = "no metric here declares" if pivot.several else f"{pivot.judge} does not declare"
+        return f"{none} whether more or less is better; sweep.best=<metric> with {BETTER} marks the best"
+    return None
 
 
 def show(console: Console, found: Sequence[Entry], by: Sweep | None = None) -> None:
