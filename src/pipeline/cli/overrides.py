@@ -314,15 +314,33 @@ def explained(error: Exception, overrides: Sequence[str]) -> UserError:
     if isinstance(error, UnicodeDecodeError):
         return UserError(f"a file of the configuration is not text in UTF-8 ({error})")
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        group, choice = _typed_choice(error.missing_cfg_file, overrides)
-        options = [one for one in error.options or [] if (group, one) not in NOT_OURS]
-        if group:
-            refusal = bad_choice(group, choice, options or _choices_of(group))
-            return UserError(f"{refusal}{_of_own_data(choice)}") if group == "dataset" else refusal
+        refusal = _of_choice(error.missing_cfg_file, error.options or [], overrides)
+        if refusal is not None:
+            return refusal
+    refusal = _of_key(error, overrides)
+    if refusal is not None:
+        return refusal
+    reason = cut(" ".join(str(error).split()), 300)
+    if reason and isinstance(error, HydraException | OmegaConfBaseException):
+        return UserError(reason)
+    return UserError(f"{cut(' '.join(overrides), 200)}: cannot be composed ({type(error).__name__}: {reason})")
+
+
+def _of_choice(missing: str, options: Sequence[str], overrides: Sequence[str]) -> UserError | None:
+    """Where a group has no such choice; None where the file that is missing is of no group."""
+    group, choice = _typed_choice(missing, overrides)
+    if not group:
+        return None
+    ours = [one for one in options if (group, one) not in NOT_OURS]
+    refusal = bad_choice(group, choice, ours or _choices_of(group))
+    return UserError(f"{refusal}{_of_own_data(choice)}") if group == "dataset" else refusal
+
+
+def _of_key(error: Exception, overrides: Sequence[str]) -> UserError | None:
+    """Where a key cannot be set or does not exist; None where the error is about no key."""
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
-    parent = getattr(cause, "parent_node", None)
     key = str(getattr(cause, "full_key", None) or getattr(cause, "key", None) or "")
     if not key:
         found = re.search(r"Could not (?:override|find) '([^']+)'", str(error))
@@ -330,20 +348,23 @@ def explained(error: Exception, overrides: Sequence[str]) -> UserError:
     if isinstance(cause, TypeError) and "Cannot merge" in str(cause):
         typed = next((text for text in overrides if text.lstrip("+").startswith(f"{key}=")), key)
         return UserError(f"{typed}: should be a {'list' if 'with ListConfig' in str(cause) else 'mapping'}")
-    if key and isinstance(parent, DictConfig):
-        prefix = key.rpartition(".")[0]
-        target = str(parent["_target_"]) if "_target_" in list(parent) else ""  # a null has no keys, and no get()
-        if (said := _not_written(key, target)) is not None:
-            return UserError(said)
-        names = [str(name) for name in parent if name not in ("hydra", "_target_")]
-        names += [] if prefix else ["experiment"]  # which composes a config and is not in it
-        if not names and "." in prefix:  # a mapping of a user's own spec
-            return UserError(f"{cut(key)}: no such key yet; +{cut(key)}=<value> adds it")
-        elsewhere = _of_stage(key, overrides) or _elsewhere(key)
-        return bad_key(key, [f"{prefix}.{name}" if prefix else name for name in names], elsewhere)
-    if key:
-        return UserError(f"{cut(key)}: no such key; `python -m pipeline --help` lists the groups")
-    reason = cut(" ".join(str(error).split()), 300)
-    if reason and isinstance(error, HydraException | OmegaConfBaseException):
-        return UserError(reason)
-    return UserError(f"{cut(' '.join(overrides), 200)}: cannot be composed ({type(error).__name__}: {reason})")
+    if not key:
+        return None
+    parent = getattr(cause, "parent_node", None)
+    if isinstance(parent, DictConfig):
+        return _of_mapping(key, parent, overrides)
+    return UserError(f"{cut(key)}: no such key; `python -m pipeline --help` lists the groups")
+
+
+def _of_mapping(key: str, parent: DictConfig, overrides: Sequence[str]) -> UserError:
+    """Where a mapping has no such key: those that it has."""
+    prefix = key.rpartition(".")[0]
+    target = str(parent["_target_"]) if "_target_" in list(parent) else ""  # a null has no keys, and no get()
+    if (said := _not_written(key, target)) is not None:
+        return UserError(said)
+    names = [str(name) for name in parent if name not in ("hydra", "_target_")]
+    names += [] if prefix else ["experiment"]  # which composes a config and is not in it
+    if not names and "." in prefix:  # a mapping of a user's own spec
+        return UserError(f"{cut(key)}: no such key yet; +{cut(key)}=<value> adds it")
+    elsewhere = _of_stage(key, overrides) or _elsewhere(key)
+    return bad_key(key, [f"{prefix}.{name}" if prefix else name for name in names], elsewhere)

@@ -163,32 +163,50 @@ def _called(schedule: Schedule, step: int, steps: int) -> str:
 
 
 def _check_task(experiment: Experiment) -> None:
-    """That stage and model are for the dataset's task, and the metrics for its targets.
+    """That stage, model, loss and metrics are for the dataset's task. Raises UserError and Impossible."""
+    _check_task_of_stage(experiment)
+    _check_task_of_model(experiment)
+    _check_padding(experiment)
+    _check_metrics(experiment)
+    _check_targets_of_loss(experiment)
 
-    Raises UserError, and Impossible for a model that takes other examples.
-    """
+
+def _check_task_of_stage(experiment: Experiment) -> None:
     task, wanted = experiment.data_source.task, experiment.stage.task
-    if wanted is not None and not issubclass(task, wanted):
-        stage = next((OF_TASK[cls.__name__][0] for cls in task.__mro__ if cls.__name__ in OF_TASK), "stage=train")
-        other = f"; or dataset={OF_TASK[wanted.__name__][1]}" if wanted.__name__ in OF_TASK else ""
-        raise UserError(
-            f"dataset={choice(experiment.dataset)} with stage={choice(experiment.stage)}: its task is "
-            f"{task.__name__}, not {wanted.__name__}; use {stage}{other}"
-        )
-    takes = experiment.data_model.takes
-    if takes is not None and task.example_kind not in (None, takes):
-        fits = [f"model={MODELS[task.example_kind]}"] if task.example_kind in MODELS else []
-        if takes in DATASETS:
-            fits.append(("" if wanted is None else f"stage={STAGES[takes]} ") + f"dataset={DATASETS[takes]}")
-        raise Impossible(
-            f"model={choice(experiment.model)} with dataset={choice(experiment.dataset)}: it takes {takes}, and the "
-            f"examples of this dataset are {task.example_kind}; use {' or '.join(fits) or 'a model of yours'}"
-        )
-    if task.pads and not experiment.loss.masks:
+    if wanted is None or issubclass(task, wanted):
+        return
+    stage = next((OF_TASK[cls.__name__][0] for cls in task.__mro__ if cls.__name__ in OF_TASK), "stage=train")
+    other = f"; or dataset={OF_TASK[wanted.__name__][1]}" if wanted.__name__ in OF_TASK else ""
+    raise UserError(
+        f"dataset={choice(experiment.dataset)} with stage={choice(experiment.stage)}: its task is "
+        f"{task.__name__}, not {wanted.__name__}; use {stage}{other}"
+    )
+
+
+def _check_task_of_model(experiment: Experiment) -> None:
+    takes, kind = experiment.data_model.takes, experiment.data_source.task.example_kind
+    if takes is None or kind in (None, takes):
+        return
+    fits = [f"model={MODELS[kind]}"] if kind in MODELS else []
+    if takes in DATASETS:
+        other_stage = "" if experiment.stage.task is None else f"stage={STAGES[takes]} "
+        fits.append(f"{other_stage}dataset={DATASETS[takes]}")
+    raise Impossible(
+        f"model={choice(experiment.model)} with dataset={choice(experiment.dataset)}: it takes {takes}, and the "
+        f"examples of this dataset are {kind}; use {' or '.join(fits) or 'a model of yours'}"
+    )
+
+
+def _check_padding(experiment: Experiment) -> None:
+    if experiment.data_source.task.pads and not experiment.loss.masks:
         raise Impossible(
             f"loss={choice(experiment.loss)} with dataset={choice(experiment.dataset)}: some of its targets are "
             "padding, which this loss would count; use loss=cross_entropy"
         )
+
+
+def _check_metrics(experiment: Experiment) -> None:
+    task = experiment.data_source.task
     for metric in experiment.training.metrics:
         if metric.takes not in (None, task.targets):
             fit = [word for word, cls in words().items() if cls.takes == task.targets]
@@ -202,11 +220,15 @@ def _check_task(experiment: Experiment) -> None:
                 f"{KEY}={name_of(metric)}: {task.__name__} measures another metric of that name; "
                 f"{renamed_by([metric])} gives yours another"
             )
-    takes_targets = vars(type(experiment.loss)).get("takes")  # its own: a user's loss may build on one of ours
-    if takes_targets is not None and task.targets not in (None, takes_targets):
+
+
+def _check_targets_of_loss(experiment: Experiment) -> None:
+    targets = experiment.data_source.task.targets
+    takes = vars(type(experiment.loss)).get("takes")  # its own: a user's loss may build on one of ours
+    if takes is not None and targets not in (None, takes):
         raise Impossible(
             f"loss={choice(experiment.loss)} with dataset={choice(experiment.dataset)}: it takes "
-            f"{takes_targets}, and the targets of this dataset are {task.targets}; use loss={LOSSES[task.targets]}"
+            f"{takes}, and the targets of this dataset are {targets}; use loss={LOSSES[targets]}"
         )
 
 

@@ -50,14 +50,7 @@ def start_of(
         values = {name: model.first_value(name, array) for name, array in drawn.items()}
     found = Start(shared=tuple(name for name in made if name not in own), own=own)
     if wanted.start is not None:
-        saved = _read(Path(wanted.start), names)
-        sha256 = weights.digest(saved)
-        check_start("model.start", Path(wanted.start), sha256)
-        _check_context(experiment, saved, made)
-        try:
-            loaded = _loaded(wanted.start, saved, wanted.start_layers, made)
-        except UserError as error:
-            raise UserError(f"{error}{_of_that_run(experiment)}") from error
+        loaded, sha256 = _loaded_from(wanted.start, experiment, made, names)
         values = {**values, **loaded}
         found = replace(
             found,
@@ -76,6 +69,18 @@ def start_of(
             "or train others beside them (model.adapters.rank)"
         )
     return values, replace(found, frozen=_frozen(wanted.freeze, made, named))
+
+
+def _loaded_from(start: str, experiment: Experiment, made: Weights, names: Names) -> tuple[Weights, str]:
+    """The saved weights that are asked for, and the digest of all. Raises UserError where they do not fit."""
+    saved = _read(Path(start), names)
+    sha256 = weights.digest(saved)
+    check_start("model.start", Path(start), sha256)
+    _check_context(experiment, saved, made)
+    try:
+        return _loaded(start, saved, experiment.starting.start_layers, made), sha256
+    except UserError as error:
+        raise UserError(f"{error}{_of_that_run(experiment)}") from error
 
 
 def other_settings(start: Path, model: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
