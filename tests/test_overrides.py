@@ -15,8 +15,8 @@ from override_sets import sets
 from pipeline.allowed import allowed_modules
 from pipeline.cli.conf_path import conf_path
 from pipeline.cli.exits import LONGEST_MESSAGE, status_of
+from pipeline.cli.for_hydra import chosen_by_cell, whole_numbers
 from pipeline.cli.help import choices
-from pipeline.cli.overrides import chosen_by_cell, whole_numbers
 from pipeline.command_line import composed
 from pipeline.datasets.mnist_like import MnistLike
 from pipeline.errors import UserError, bad_choice, nearest

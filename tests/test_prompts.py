@@ -7,7 +7,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.cli.overrides import prose_as_text
+from pipeline.cli.for_hydra import prose_as_text
 
 
 @pytest.mark.parametrize("key", ["stage.prompt", "stage.samples.prompt", "stage.stop"])

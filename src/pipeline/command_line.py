@@ -20,19 +20,18 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from pipeline.cli.composing_errors import as_setting, explained
 from pipeline.cli.conf_path import check_own, conf_path
-from pipeline.cli.interpolation import resolved
-from pipeline.cli.overrides import (
+from pipeline.cli.for_hydra import (
     added_where_open,
-    as_setting,
     canonical_device,
     chosen_by_cell,
-    explained,
-    keys_of,
     prose_as_text,
     whole_numbers,
     with_device_as_typed,
 )
+from pipeline.cli.interpolation import resolved
+from pipeline.cli.overrides import keys_of
 from pipeline.cli.recipe import with_choices_to_add
 from pipeline.errors import UserError, cut
 from pipeline.experiment import GROUPS

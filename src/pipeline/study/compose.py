@@ -20,9 +20,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline import experiment as experiments
+from pipeline.cli.composing_errors import explained
 from pipeline.cli.conf_path import conf_path
+from pipeline.cli.for_hydra import canonical_device, is_open
 from pipeline.cli.interpolation import resolved
-from pipeline.cli.overrides import canonical_device, explained, is_open
 from pipeline.contracts import Dataset
 from pipeline.errors import UserError
 from pipeline.experiment import Experiment

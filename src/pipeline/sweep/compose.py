@@ -20,9 +20,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 
+from pipeline.cli.composing_errors import explained
 from pipeline.cli.conf_path import conf_path
+from pipeline.cli.for_hydra import canonical_device
 from pipeline.cli.interpolation import resolved
-from pipeline.cli.overrides import canonical_device, explained, keys_of
+from pipeline.cli.overrides import keys_of
 from pipeline.errors import UserError
 from pipeline.experiment import GROUPS
 from pipeline.kernels.named import with_own

@@ -75,7 +75,7 @@ def compose_cell(
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from pipeline.cli.overrides import explained
+    from pipeline.cli.composing_errors import explained
 
     try:
         config, keys = composer.config(words), composer.keys(words)
