@@ -260,11 +260,6 @@ def figure_of(value: float, kind: str) -> str:
     return f"{value:,.0f}" if kind == "count" and float(value).is_integer() else figure(value)
 
 
-def plural(number: int, what: str) -> str:
-    """A number with its noun: `1 kernel`, `2 kernels`."""
-    return f"{number:,} {what}{'s' * (number != 1)}"
-
-
 def digits(value: float) -> str:
     """Three digits of what was measured: 1.23, 12.3, 1,234; two below a tenth: 0.012."""
     return f"{value:,.{_places(value)}f}"

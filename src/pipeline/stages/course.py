@@ -195,7 +195,7 @@ def check_outputs(experiment: Experiment, fit: Fit, outputs: np.ndarray, first: 
 
 def ended(experiment: Experiment, fit: Fit, what: str) -> RunError:
     """The error of what was found after the last step."""
-    steps = sum(epoch.steps for epoch in fit.epochs)
+    steps = fit.steps
     return diverged(what, steps, fit.epochs[-1].number, experiment.precision.name)
 
 

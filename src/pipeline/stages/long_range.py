@@ -15,10 +15,10 @@ from pydantic import Field, PositiveInt
 
 from pipeline.contracts import Stage
 from pipeline.datasets.recall import Recall as RecallData
-from pipeline.errors import UserError
+from pipeline.errors import UserError, plural
 from pipeline.machine.capability import Resolved
 from pipeline.report.csv_file import csv_file
-from pipeline.report.table import digits, plural
+from pipeline.report.table import digits
 from pipeline.runs import receipt as receipts
 from pipeline.runs.beside import with_figures
 from pipeline.runs.json_files import read_json

@@ -35,23 +35,15 @@ def rows(
     unit: str,
 ) -> list[tuple[str, str]]:
     """The rows of the table that a training ends with."""
-    rates = [epoch.units_per_s for epoch in steady(fit.epochs)]
-    cold = f"; {left_out(fit.epochs, experiment.training.period)}"
-    profiled = "; measured with a profiler" if receipt.get("profile") else ""
-    busy = said_of(receipt["training_rate"]["cores_of_others"])
-    disturbed = f"; {busy}" if busy else ""
     found = [(metric.name.replace("test/", "test "), table.figure(metric.value)) for metric in measured.metrics]
     found += [row for row in measured.details.rows if row[0] not in dict(found)]
-    compiled = receipt.get("compile_s")
     training = experiment.training
     if training.steps is not None:
         found.append(("length", f"training.steps={training.steps}, in place of training.epochs={training.epochs}"))
     return [
         *found,
         *weights_row(fit.kept),
-        wall_row(receipt),
-        ("training rate", table.spread(rates, f" {unit}/s") + cold + profiled + disturbed),
-        *([("compilation", f"{table.seconds(compiled)}, not counted as training")] if compiled else []),
+        *time_rows(fit, receipt, unit, training.period),
         *overhead_row(receipt.get("profile")),
         *adapters_row(fit),
         *frozen_row(receipt),
@@ -65,6 +57,20 @@ def rows(
         ),
         ("precision", precision_row(experiment, resolved, fit.observed)),
         *([("loss scale", scale_row(fit.loss_scale, fit))] if fit.loss_scale else []),
+    ]
+
+
+def time_rows(fit: Fit, receipt: Mapping[str, Any], unit: str, period: str) -> list[tuple[str, str]]:
+    """Times, and the rate with what it leaves out and what may have disturbed it. `period`: what an epoch is called."""
+    rates = [epoch.units_per_s for epoch in steady(fit.epochs)]
+    profiled = "measured with a profiler" if receipt.get("profile") else None
+    remarks = (left_out(fit.epochs, period), profiled, said_of(receipt["training_rate"]["cores_of_others"]))
+    rate = "; ".join((table.spread(rates, f" {unit}/s"), *filter(None, remarks)))
+    compiled = receipt.get("compile_s")
+    return [
+        wall_row(receipt),
+        ("training rate", rate),
+        *([("compilation", f"{table.seconds(compiled)}, not counted as training")] if compiled else []),
     ]
 
 
@@ -112,8 +118,9 @@ def shared_by(device: Device, receipt: dict[str, Any]) -> str:
 
 def scale_row(scale: LossScale, fit: Fit) -> str:
     """Where the loss scale began and ended, and the steps that it cost."""
-    steps = sum(epoch.steps for epoch in fit.epochs)
-    return f"{scale.initial:,.6g} -> {scale.final:,.6g}; {scale.skipped_steps:,} of {steps:,} steps skipped (overflow)"
+    return (
+        f"{scale.initial:,.6g} -> {scale.final:,.6g}; {scale.skipped_steps:,} of {fit.steps:,} steps skipped (overflow)"
+    )
 
 
 def overhead_row(profile: dict[str, Any] | None) -> list[tuple[str, str]]:

@@ -140,11 +140,11 @@ def record(
         result = Result(tuple(metrics), rows, notes=notes, tables=tables, title=name)
         write(run, result, lambda: summary.draw(run.artifact("grid.png"), found, run.id, settings))
 
-    planned = {cell.number: code_sha256(cell.experiment) for cell in todo if cell.experiment}
+    planned = {cell.number: code_sha256(cell.runnable) for cell in todo}
     claims = Claims(history.root)
     if claims.problem is not None:
         say(console, claims.said())
-    session = Session(name, first.experiment, about, console)
+    session = Session(name, first.runnable, about, console)
     cells = Shared(todo, history, claims, partial(say, console))
     again = "runs all cells again, from their beginnings" if settings.retry == "all" else "goes on"
     outcomes = session.run(cells, make, decisions, len(todo), keep, again=again)

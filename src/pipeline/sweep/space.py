@@ -54,35 +54,48 @@ def distribution(override: Override) -> BaseDistribution:
     value: Any = override.value()
     try:
         if isinstance(value, IntervalSweep):
-            logarithmic = "log" in value.tags
-            low, high = float(str(value.start)), float(str(value.end))
-            whole = WHOLE_ENDS.search(str(override.input_line))
-            if low > high:
-                raise ValueError("begins above its end; write the lower number first")
-            if logarithmic and low < 1 and whole:
-                raise ValueError(
-                    "both ends are whole numbers, so that whole numbers are searched, and a logarithmic scale of them "
-                    "begins at 1 or above; write a real one as interval(0.0001,1.0)"
-                )
-            if logarithmic and low <= 0:
-                raise ValueError("a logarithmic scale begins above 0")
-            if whole:
-                return optuna.IntDistribution(int(low), int(high), log=logarithmic)
-            return optuna.FloatDistribution(low, high, log=logarithmic)
+            return _interval(value, whole=bool(WHOLE_ENDS.search(str(override.input_line))))
         if isinstance(value, RangeSweep) and all(
             isinstance(part, int) for part in (value.start, value.stop, value.step)
         ):
-            start, stop, step = int(str(value.start)), int(str(value.stop)), int(str(value.step))
-            if not (counted := range(start, stop, step)):
-                raise ValueError("no values")
-            low, high = sorted((counted[0], counted[-1]))
-            return optuna.IntDistribution(low, high, step=abs(step))
+            return _range(value)
         choices = list(dict.fromkeys(islice(override.sweep_string_iterator(), MOST_CHOICES + 1)))
         if len(choices) > MOST_CHOICES:
             raise ValueError(f"more than {MOST_CHOICES:,} values; interval(a,b) is searched as a whole")
         return optuna.CategoricalDistribution(choices)
     except (ValueError, ArithmeticError) as error:
         raise UserError(f"{override.input_line}: {error}") from error
+
+
+def _interval(interval: IntervalSweep, *, whole: bool) -> BaseDistribution:
+    """All numbers between two, of `whole` ones the whole ones. Raises ValueError."""
+    from optuna import distributions as optuna
+
+    logarithmic = "log" in interval.tags
+    low, high = float(str(interval.start)), float(str(interval.end))
+    if low > high:
+        raise ValueError("begins above its end; write the lower number first")
+    if logarithmic and low < 1 and whole:
+        raise ValueError(
+            "both ends are whole numbers, so that whole numbers are searched, and a logarithmic scale of them "
+            "begins at 1 or above; write a real one as interval(0.0001,1.0)"
+        )
+    if logarithmic and low <= 0:
+        raise ValueError("a logarithmic scale begins above 0")
+    if whole:
+        return optuna.IntDistribution(int(low), int(high), log=logarithmic)
+    return optuna.FloatDistribution(low, high, log=logarithmic)
+
+
+def _range(steps: RangeSweep) -> BaseDistribution:
+    """Whole numbers by steps. Raises ValueError where there are none."""
+    from optuna import distributions as optuna
+
+    counted = range(int(str(steps.start)), int(str(steps.stop)), int(str(steps.step)))
+    if not counted:
+        raise ValueError("no values")
+    low, high = sorted((counted[0], counted[-1]))
+    return optuna.IntDistribution(low, high, step=abs(counted.step))
 
 
 def values_of(distribution: BaseDistribution) -> Sequence[Any] | None:

@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from pipeline.backends.shared.form_bench import Found
+from pipeline.errors import plural
 from pipeline.machine.host import cpu_name
 from pipeline.report.canvas import canvas, colour_of, mark_of, plain, save
-from pipeline.report.table import plural
 from pipeline.stages.graph.amortised import cost, with_first
 from pipeline.stages.graph.bench import Bench
 from pipeline.stages.graph.processes import Job

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
+from pipeline.errors import plural
 from pipeline.machine.host import cpu_name
 from pipeline.report.canvas import BLUE, GREY, ORANGE, canvas, log_labels, plain, save
-from pipeline.report.table import plural
 from pipeline.stages.loading.bench import Bench
 
 COLOURS = {"torch": ORANGE, "tensorflow": BLUE}

@@ -9,10 +9,11 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from pipeline.errors import plural
 from pipeline.machine.device import gpus
 from pipeline.machine.host import cpu_name
 from pipeline.report.canvas import GREY, apart, canvas, colour_of, log_labels, mark_of, plain, save
-from pipeline.report.table import digits, plural
+from pipeline.report.table import digits
 from pipeline.stages.matmul.bench import Bench, Side
 from pipeline.stages.matmul.rates import Rates
 from pipeline.stages.matmul.tables import crossovers, medians_of

@@ -13,7 +13,7 @@ from matplotlib.transforms import offset_copy
 from pipeline.errors import plural
 from pipeline.kernels.cpu.ceilings import Ceilings
 from pipeline.report.canvas import BLUE, GREY, ORANGE, apart, canvas, colour_of, log_labels, mark_of, plain, save
-from pipeline.report.table import digits, plural
+from pipeline.report.table import digits
 from pipeline.runs.run import Run
 from pipeline.stages.wmma.found import Found
 from pipeline.stages.wmma.tables import GIGA

@@ -11,7 +11,7 @@ from pipeline.kernels.gemm import Gemm
 from pipeline.kernels.timing import median_rate, rates
 from pipeline.kernels.verify import refusal_of
 from pipeline.report.csv_file import csv_file
-from pipeline.report.table import digits, percent, plural, small
+from pipeline.report.table import digits, percent, small
 from pipeline.report.table import size as in_bytes
 from pipeline.runs.result import Metric, Table, count
 from pipeline.stages.wmma.found import CORE_TYPE, Found
