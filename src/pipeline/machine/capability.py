@@ -169,7 +169,7 @@ def _check_limits(backend: str, device: Device, place: Place) -> None:
             )
 
 
-def check_count(device: Device, place: Place, gpus: int, started: Launched | None = None) -> None:
+def check_count(device: Device, place: Place, gpus: int, started: Launched | None) -> None:
     """Refuse more processes or devices than there are cores, or GPUs from `place` on. Raises Impossible.
 
     `started`: processes that a launcher has started, of which only those on this machine count.

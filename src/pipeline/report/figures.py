@@ -23,9 +23,7 @@ OUTPUTS = 8  # of a regression, a panel each
 NAME_LENGTH = 32  # characters of an image's name that fit above it and its bars
 
 
-def training_curves(
-    path: Path, epochs: Sequence[Epoch], tested: Mapping[str, float], title: str, of: str = "at the end"
-) -> None:
+def training_curves(path: Path, epochs: Sequence[Epoch], tested: Mapping[str, float], title: str, of: str) -> None:
     """Loss and score of training and validation by epoch or step, with the test set's as a line.
 
     `tested`: the test set's loss and, where the task has one, its score by name. `of`: which weights were tested.

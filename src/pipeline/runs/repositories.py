@@ -53,7 +53,7 @@ def git_state() -> dict[str, Any]:
     return {"commit": commit, "dirty": bool(changes or new)}
 
 
-def own_state(root: Path | None, files: Iterable[Path], read: Iterable[Path] = ()) -> dict[str, Any]:
+def own_state(root: Path | None, files: Iterable[Path], read: Iterable[Path]) -> dict[str, Any]:
     """Commit of the repository of the user's modules, and whether it is dirty: changed files, or some not in it.
 
     `read`: files within the repository that the modules read, which its commit should have too. No commit where git

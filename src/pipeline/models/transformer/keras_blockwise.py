@@ -21,7 +21,7 @@ from pipeline.models.keras_layers import wide_dtype
 BLOCK = 512  # positions in a block, at most
 
 
-def blockwise(q_BHTK: Any, k_BHSK: Any, v_BHSK: Any, seen: Any = None, *, causal: bool = False) -> Any:
+def blockwise(q_BHTK: Any, k_BHSK: Any, v_BHSK: Any, seen: Any, *, causal: bool) -> Any:
     """softmax(Q K^T / sqrt(K)) V over what is seen, of shape (B, H, T, K); the softmax in float32 at the least.
 
     `seen`: (..., T or 1, S), or None for all. `causal`: in its place, keys at or before a query (T = S). A query that

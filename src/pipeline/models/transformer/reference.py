@@ -181,7 +181,7 @@ def decoder_block_of(
     at: str,
     block: Block,
     seen: np.ndarray,
-    maps: Maps | None = None,
+    maps: Maps | None,
 ) -> np.ndarray:
     """x + attention to itself, + attention to `other`, + MLP (Vaswani et al., section 3.1)."""
 

@@ -38,7 +38,7 @@ def timed(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
     else:
         matrices = KernelMatrices(job["kernel"], threads)
     now = ceiling.of_cpu(threads) if job["ceilings"] else ceiling.not_measured
-    timing = Timing(matrices, place, now, seed=job["seed"], longest=job["longest"], copies=place != "cpu")
+    timing = Timing(matrices, place, now, seed=job["seed"], longest=job["longest"])
     timing.verify(job["dtypes"], job["sizes"])
     for _ in range(job["rounds"]):
         timing.time()

@@ -68,16 +68,14 @@ class Found:
 
 
 class Timing:
-    """`place`: the device that `matrices` multiplies on. `copies`: whether copies to and from it are timed too.
+    """`place`: the device that `matrices` multiplies on; of a GPU the copies to and from it are timed too.
 
     `longest`: a product that would take more seconds is not run.
     """
 
-    def __init__(
-        self, matrices: Matrices, place: str, ceiling: Ceiling, *, seed: int, longest: float, copies: bool = False
-    ) -> None:
+    def __init__(self, matrices: Matrices, place: str, ceiling: Ceiling, *, seed: int, longest: float) -> None:
         self.matrices, self.place, self.ceiling = matrices, place, ceiling
-        self.seed, self.longest, self.copies = seed, longest, copies
+        self.seed, self.longest, self.copies = seed, longest, place != "cpu"
         self.found: list[Found] = []
         self.references: dict[Problem, Reference] = {}
         self.calls: dict[Problem, int] = {}  # products in a sample
