@@ -38,7 +38,7 @@ from pipeline.runs.run import Run
 from pipeline.runs.saved import check_hashes
 from pipeline.stages import course
 from pipeline.stages.evaluate import _beside
-from pipeline.stages.predict import read_images
+from pipeline.stages.predict_images import read_images
 from pipeline.tasks.classification import Classification
 
 BACKENDS = ("torch", "tensorflow", "jax")

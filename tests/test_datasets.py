@@ -131,7 +131,7 @@ def test_named_pipes_are_refused_and_not_waited_for(tmp_path: Path) -> None:
         "from pipeline.runs import weights\n"
         "from pipeline.pinn.at_points import read_points\n"
         "from pipeline.pinn.problems.function import Function\n"
-        "from pipeline.stages.predict import read_images\n"
+        "from pipeline.stages.predict_images import read_images\n"
         "from pipeline.tracking import record as tracking_record\n"
         "here = Path(sys.argv[1])\n"
         "names = ('images', 'a.png', 'p.npy', 'p.csv', 'status.json', 'config.yaml', 'metrics.jsonl', 'mlflow.json')\n"

@@ -30,7 +30,7 @@ from pipeline.runs.result import metrics_of
 from pipeline.runs.saved import card_sha256
 from pipeline.runs.weights import digest
 from pipeline.stages.export import write_normalisation
-from pipeline.stages.predict import check_range
+from pipeline.stages.predict_images import check_range
 from pipeline.stages.start import card_of, said_of_inputs
 from pipeline.sweep.history import History
 from pipeline.tasks.classification import Classification

@@ -28,7 +28,7 @@ from pipeline.runs.json_files import write_json
 from pipeline.runs.result import metrics_of
 from pipeline.runs.saved import card_sha256
 from pipeline.runs.weights import digest
-from pipeline.stages.predict import model_card, read_images
+from pipeline.stages.predict_images import model_card, read_images
 
 HERE = Path(__file__).parent
 KNOWN = {"PIPELINE_MODULES": "own_examples", "PYTHONPATH": str(HERE)}

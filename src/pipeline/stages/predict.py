@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import numpy as np
+from typing import TYPE_CHECKING, ClassVar
 
 from pipeline.contracts import Stage
 from pipeline.contracts.physics import Problem
 from pipeline.datasets import number_files
-from pipeline.datasets.idx import read_idx
-from pipeline.datasets.normalisation import Normalisation, normalised
-from pipeline.datasets.pixels import MODES, SUFFIXES, WITH_TRANSPARENCY, images_in, pixels
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
-from pipeline.machine.regular_file import as_named, fault_of, open_regular
-from pipeline.metrics import classification as metrics
-from pipeline.models import Shapes
-from pipeline.report.csv_file import csv_file
-from pipeline.runs import receipt, weights
-from pipeline.runs.beside import with_figures
-from pipeline.runs.json_files import read_json
-from pipeline.runs.result import Result, count
+from pipeline.runs.result import Result
 from pipeline.runs.run import Run
-from pipeline.runs.saved import card_sha256, check_hashes, check_outputs, saved_card, saved_weights
 from pipeline.spec import group_of, spec
-from pipeline.stages import predict_rows
-from pipeline.stages.measuring import input_dtype, said_of_margins
+from pipeline.stages import predict_images, predict_rows
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
-
-FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")  # as Pillow calls those of SUFFIXES
-SHOWN = 20  # rows in the terminal's table; the CSV has them all
-DRAWN = 24  # images on the sheet
-HALF_A_STEP = 0.5 / 255  # beyond 0 or 1, as resized images of real numbers are: less than a byte can say
 
 
 @spec
@@ -70,8 +50,7 @@ class Predict(Stage):
 
     def check(self, experiment: Experiment) -> None:
         """Refuse images or points that are not there, and the one where the run takes the other."""
-        solved = isinstance(experiment.dataset, Problem)
-        if solved:
+        if isinstance(experiment.dataset, Problem):
             self._check_points()
             return
         source = Path(str(experiment.settings.run))
@@ -82,19 +61,7 @@ class Predict(Stage):
                 raise UserError(f"stage.rows={self.rows} with stage.images or stage.invert: a model takes one of them")
             predict_rows.check(self.rows, source)
             return
-        model_card(source)
-        if not self.images:
-            raise UserError("stage.images=[]: name at least one image or IDX file, such as stage.images=[shoe.png]")
-        check_range(source)
-        for text in self.images:
-            path = as_named(text)
-            if fault := fault_of(path):
-                raise UserError(f"stage.images={text}: {fault}")
-            if _is_image(path):
-                with _opened(path):  # its beginning; what of it is damaged shows when it is read
-                    pass
-            elif path.suffix != ".gz" and not _begins_as_idx(path):
-                raise UserError(f"stage.images={text}: neither an image ({', '.join(SUFFIXES)}) nor an IDX file")
+        predict_images.check(self.images, source)
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse what would not be followed: points are predicted in NumPy, in float64."""
@@ -111,9 +78,7 @@ class Predict(Stage):
         source = Path(str(experiment.settings.run))
         if self.rows is not None:
             return predict_rows.sha256(self.rows, source)
-        about = model_card(source)
-        shapes = Shapes(tuple(about["x"]), tuple(about["outputs"]))
-        return predict_rows.array_sha256(read_images(self.images, shapes.image, self.invert)[1])
+        return predict_images.sha256(self.images, self.invert, source)
 
     def _check_points(self) -> None:
         if self.images or self.rows or self.invert:
@@ -131,176 +96,4 @@ class Predict(Stage):
             return at_points.run(experiment, resolved, run, self.points)
         if self.rows is not None:
             return predict_rows.run(experiment, resolved, run, self.rows)
-        source = Path(str(experiment.settings.run))
-        saved = saved_weights(source)
-        about = model_card(source)
-        hash_notes = check_hashes(source, {"weights": weights.digest(saved), "card": card_sha256(about)})
-        shapes = Shapes(tuple(about["x"]), tuple(about["outputs"]))
-        names, images, notes = read_images(self.images, shapes.image, self.invert)
-        predict = experiment.backend.load().predictor(experiment, shapes, saved, resolved)
-        x = inputs_of(about, images, input_dtype(resolved))
-        logits = predict_rows.in_batches(predict, x, experiment.training.evaluation_batch_size)
-        check_outputs(logits, "image {}", 0, source, resolved.precision)
-        likely = metrics.probabilities(logits)
-        run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, predict_rows.array_sha256(images)))
-        path = run.artifact("probabilities.csv")
-        write_csv(path, names, likely, about["classes"])
-        sheet = run.artifact("figures/predictions.png")
-        rows = [(name, _best(row, about["classes"])) for name, row in zip(names[:SHOWN], likely, strict=False)]
-        if len(names) > SHOWN:
-            rows.append((f"and {len(names) - SHOWN:,} more", "in probabilities.csv"))
-        rows += [("probabilities", str(path)), ("sheet", str(sheet))]
-        notes += [*hash_notes, *said_of_margins(experiment.loss, [path.name])]
-        result = Result(metrics=(count("images", len(names)),), table=tuple(rows), notes=tuple(notes))
-
-        def draw() -> None:
-            from pipeline.report import figures
-
-            title = f"{source.name}: what it sees"
-            figures.image_sheet(sheet, images[:DRAWN], likely[:DRAWN], about["classes"], None, title, names[:DRAWN])
-
-        return with_figures(result, draw)
-
-
-def model_card(source: Path) -> dict[str, Any]:
-    """Image shape and class names of a saved run. Raises UserError where it has no model."""
-    card = saved_card(source)
-    if not {"task", "x", "outputs"} <= card.keys():
-        raise UserError(
-            f"run={source.name}: holds no trained model ({source / 'artifacts/model/card.json'} is missing or damaged)"
-        )
-    if "classes" not in card or len(card["x"]) != 3:
-        rows = "; give it rows of numbers: stage.rows=rows.csv"
-        also = {"languagemodelling": "; stage=generate writes text" if "tokens" in card else ""}
-        also |= dict.fromkeys(("classification", "regression"), rows) if len(card["x"]) == 1 else {}
-        also |= {"regression": ", and predicts no numbers from them"} if len(card["x"]) == 3 else {}
-        images = "" if also.get(card["task"]) == rows else "; stage=predict is for classes of images"
-        raise UserError(
-            f"run={source.name}: its task is {card['task']} of shape {card['x']}{images}{also.get(card['task'], '')}"
-        )
-    if card["x"][2] not in MODES:
-        raise UserError(
-            f"run={source.name}: this model takes {card['x'][2]} channels; stage=predict gives images of 1 (grey), "
-            "3 (colours) or 4 (colours and transparency)"
-        )
-    return card
-
-
-def check_range(source: Path) -> None:
-    """Refuse a model whose training images were not in [0, 1], where no scale says what brings them there.
-
-    A card that was changed since is left to its hash, which the run compares. Raises UserError.
-    """
-    card = saved_card(source)
-    if read_json(source / "receipt.json").get("card_sha256") not in (None, card_sha256(card)):
-        return
-    try:
-        low, high = map(float, card.get("range", (0, 1)))
-    except (TypeError, ValueError):
-        raise UserError(f"run={source.name}: artifacts/model/card.json is damaged (range: {card['range']})") from None
-    if low < -HALF_A_STEP or high > 1 + HALF_A_STEP:
-        raise UserError(
-            f"run={source.name}: was trained on images from {low:g} to {high:g}, and stage=predict gives images from "
-            "0 to 1; train it on bytes, or on images from 0 to 1"
-        )
-
-
-def inputs_of(card: Mapping[str, Any], images: np.ndarray, dtype: str) -> np.ndarray:
-    """Images (N, H, W, C) in [0, 1] as the saved model takes them."""
-    normalisation = Normalisation.of_card(card)
-    if normalisation is None:
-        return images.astype(dtype)
-    return normalised(images, *normalisation.steps(None, images.shape[1:]), dtype)
-
-
-def read_images(
-    paths: tuple[str, ...], shape: tuple[int, int, int], invert: bool
-) -> tuple[list[str], np.ndarray, list[str]]:
-    """Names, images (N, H, W, C) in [0, 1], and what had to be done to them."""
-    names: list[str] = []
-    found: list[np.ndarray] = []
-    notes: list[str] = []
-    called = [as_named(text).name for text in paths]
-    for text in paths:
-        path = as_named(text)
-        ground = "white" if invert else "black"
-        images = _image(path, shape, ground, notes)[None] if _is_image(path) else _idx(path, shape)
-        found.append(images)
-        name = path.name if called.count(path.name) == 1 else text
-        names += [name] if len(images) == 1 else [f"{name}[{number}]" for number in range(len(images))]
-    together = np.concatenate(found)
-    if invert:
-        colours = slice(WITH_TRANSPARENCY - 1 if shape[2] == WITH_TRANSPARENCY else None)
-        together[..., colours] = 1 - together[..., colours]
-    return names, together, notes
-
-
-def _image(path: Path, shape: tuple[int, int, int], ground: str, notes: list[str]) -> np.ndarray:
-    """One image (H, W, C) in [0, 1], of the pixels that a dataset of files has too."""
-    from PIL import Image
-
-    height, width, channels = shape
-    try:
-        with _opened(path) as stored:
-            deep = stored.mode.startswith("I;16")  # grey, which Pillow's own conversion clips at 255
-            shallow = Image.fromarray(np.round(np.asarray(stored) / 257).astype(np.uint8)) if deep else stored
-            frames = images_in(stored)
-            image = pixels(shallow, (height, width), channels, f"stage.images={path}", ground)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise UserError(f"stage.images={path}: not a readable image ({error})") from error
-    if frames > 1:
-        notes.append(f"{path.name}: holds {frames} images; this is of the first")
-    if shallow.size != (width, height):
-        notes.append(f"{path.name}: resized from {shallow.width}x{shallow.height} to {width}x{height}")
-    return image / np.float64(255)
-
-
-def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES
-
-
-def _begins_as_idx(path: Path) -> bool:
-    with open_regular(path) as file:
-        return bytes(file.read(3)) == b"\0\0\x08"
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """The file as a Pillow image. Raises UserError for one that is none."""
-    from PIL import Image, UnidentifiedImageError
-
-    with open_regular(path) as file:
-        try:
-            stored = Image.open(file, formats=FORMATS)
-        except UnidentifiedImageError as error:
-            raise UserError(f"stage.images={path}: not a {path.suffix[1:].upper()}, nor another image") from error
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise UserError(f"stage.images={path}: not a readable image ({error})") from error
-        with stored:
-            yield stored
-
-
-def _idx(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
-    try:
-        images = read_idx(path)
-    except UserError as error:
-        raise UserError(f"stage.images={error}") from error
-    if images.ndim == 3:
-        images = images[..., None]
-    if not len(images):
-        raise UserError(f"stage.images={path}: holds no image")
-    if images.shape[1:] != shape:
-        raise UserError(f"stage.images={path}: holds images of shape {images.shape[1:]}; this model takes {shape}")
-    return images / np.float64(255)
-
-
-def write_csv(path: Path, names: list[str], likely: np.ndarray, classes: list[str]) -> None:
-    """One row an image: its name, the most probable class, and the probability of each."""
-    with csv_file(path) as writer:
-        writer.writerow(["image", "predicted", *classes])
-        for name, row in zip(names, likely, strict=True):
-            writer.writerow([name, classes[int(row.argmax())], *(f"{value:.6g}" for value in row)])
-
-
-def _best(row: np.ndarray, classes: list[str]) -> str:
-    return "  ".join(f"{classes[index]} {row[index]:.3f}" for index in np.argsort(-row)[:3])
+        return predict_images.run(experiment, resolved, run, self.images, self.invert)
