@@ -177,13 +177,7 @@ def record(
         if member:
             member.began(run)
         introduce(experiment, resolved, run, keys)
-        try:
-            result = experiment.stage.run(experiment, resolved, run)
-        finally:
-            keep_imported(run, beside)
-        note_others(resolved, run)
-        every = tuple(dict.fromkeys((*run.notes, *result.notes)))
-        result = replace(result, title=experiment.name, last_epoch=run.last_epoch, notes=every)
+        result = result_of_stage(experiment, resolved, run, beside)
         journal.write_result(result)
     except Stopped as stop:
         journal.finish("KILLED", f"stopped by {stop.signal_name}")
@@ -200,6 +194,17 @@ def record(
         raise message from error
     journal.finish("FAILED" if result.failed else "FINISHED", result.failed)
     return report(experiment, run, result, tracker)
+
+
+def result_of_stage(experiment: Experiment, resolved: Resolved, run: Run, beside: DynamicImports) -> Result:
+    """Run the stage. Its result, with all notes; what was imported while it ran is kept however it ends."""
+    try:
+        result = experiment.stage.run(experiment, resolved, run)
+    finally:
+        keep_imported(run, beside)
+    note_others(resolved, run)
+    every = tuple(dict.fromkeys((*run.notes, *result.notes)))
+    return replace(result, title=experiment.name, last_epoch=run.last_epoch, notes=every)
 
 
 def _journal(experiment: Experiment, checkpoint: Checkpoint | None) -> Journal:

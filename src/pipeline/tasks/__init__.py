@@ -170,3 +170,10 @@ class Task(ABC):
         """What a saved model needs to be used without its data, as plain data."""
         shapes = self.shapes
         return {"task": type(self).__name__.lower(), "x": list(shapes.x), "outputs": list(shapes.outputs)}
+
+
+def beyond_vocabulary(y: np.ndarray, vocabulary: int) -> str | None:
+    """What is wrong with the range of tokens; None where nothing is."""
+    if len(y) and not (y.min() >= 0 and y.max() < vocabulary):
+        return f"tokens {y.min()} to {y.max()}; the vocabulary is 0 to {vocabulary - 1}"
+    return None

@@ -14,7 +14,7 @@ from pipeline.metrics import classification as metrics
 from pipeline.metrics.perplexity import Perplexity
 from pipeline.models import Shapes
 from pipeline.runs.result import Metric
-from pipeline.tasks import ExampleKind, Judge, Ops, Targets, Task
+from pipeline.tasks import ExampleKind, Judge, Ops, Targets, Task, beyond_vocabulary
 from pipeline.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -71,9 +71,7 @@ class LanguageModelling(Task):
     def check(self, y: np.ndarray) -> str | None:
         if y.shape[1:] != (self.length,) or y.dtype.kind not in "iu":
             return f"shape {y.shape} and dtype {y.dtype}; next tokens are (N, {self.length}) integers"
-        if len(y) and not (y.min() >= 0 and y.max() < self.vocabulary):
-            return f"tokens {y.min()} to {y.max()}; the vocabulary is 0 to {self.vocabulary - 1}"
-        return None
+        return beyond_vocabulary(y, self.vocabulary)
 
     def judge(self, loss: Loss) -> Judge:
         return LanguageJudge(self, loss)

@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.metrics import classification as metrics
 from pipeline.models import Shapes
 from pipeline.runs.result import Metric
-from pipeline.tasks import ExampleKind, Judge, Ops, Targets, Task
+from pipeline.tasks import ExampleKind, Judge, Ops, Targets, Task, beyond_vocabulary
 
 if TYPE_CHECKING:
     from pipeline.contracts import Loss
@@ -49,9 +49,7 @@ class Recall(Task):
     def check(self, y: np.ndarray) -> str | None:
         if y.ndim != 1 or y.dtype.kind not in "iu":
             return f"shape {y.shape} and dtype {y.dtype}; the tokens asked for are (N,) integers"
-        if len(y) and not (y.min() >= 0 and y.max() < self.vocabulary):
-            return f"tokens {y.min()} to {y.max()}; the vocabulary is 0 to {self.vocabulary - 1}"
-        return None
+        return beyond_vocabulary(y, self.vocabulary)
 
     def judge(self, loss: Loss) -> Judge:
         return RecallJudge(loss)

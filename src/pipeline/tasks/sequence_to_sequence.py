@@ -17,7 +17,7 @@ from pipeline.models import PADDING, Shapes
 from pipeline.report.csv_file import csv_file
 from pipeline.runs.fit import Predict
 from pipeline.runs.result import Metric
-from pipeline.tasks import Details, ExampleKind, Judge, Ops, Targets, Task
+from pipeline.tasks import Details, ExampleKind, Judge, Ops, Targets, Task, beyond_vocabulary
 from pipeline.tasks.language_modelling import by_what_follows, looks_ahead
 from pipeline.tokens import Tokens
 
@@ -77,8 +77,8 @@ class SequenceToSequence(Task):
     def check(self, y: np.ndarray) -> str | None:
         if y.shape[1:] != (self.target,) or y.dtype.kind not in "iu":
             return f"shape {y.shape} and dtype {y.dtype}; targets are (N, {self.target}) integers"
-        if len(y) and not (y.min() >= 0 and y.max() < self.vocabulary):
-            return f"tokens {y.min()} to {y.max()}; the vocabulary is 0 to {self.vocabulary - 1}"
+        if said := beyond_vocabulary(y, self.vocabulary):
+            return said
         ends = y == END
         at = ends.argmax(1)
         behind = np.arange(self.target) > at[:, None]
