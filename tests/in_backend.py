@@ -467,7 +467,7 @@ def _keras_updates(spec: Any, start: np.ndarray, gradients: np.ndarray) -> Itera
 def _jax_updates(spec: Any, start: np.ndarray, gradients: np.ndarray) -> Iterator[np.ndarray]:
     import jax
 
-    from pipeline.backends.keras import engine_jax as keras_jax
+    from pipeline.backends.keras import settings_jax as keras_jax
 
     with jax.enable_x64(True), keras_jax._float64_kept(True):
         yield from _keras_updates(spec, start, gradients)
@@ -496,7 +496,7 @@ def _tensorflow_gradient(spec: Any, logits: np.ndarray, labels: np.ndarray) -> t
 def _jax_gradient(spec: Any, logits: np.ndarray, labels: np.ndarray) -> tuple[Any, Any]:
     import jax
 
-    from pipeline.backends.keras import engine_jax as keras_jax
+    from pipeline.backends.keras import settings_jax as keras_jax
 
     wide = logits.dtype == np.float64
     with jax.enable_x64(wide), keras_jax._float64_kept(wide):
@@ -962,7 +962,7 @@ def _memory_fraction() -> dict[str, Any]:
     """What JAX would tell its CUDA plugin with a limit of a quarter, and the environment afterwards."""
     from jaxlib import xla_client
 
-    from pipeline.backends.keras import engine_jax as keras_jax
+    from pipeline.backends.keras import settings_jax as keras_jax
 
     os.environ |= {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.5", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     with keras_jax._memory_fraction(2**30, 4 * 2**30):

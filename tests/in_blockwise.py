@@ -45,7 +45,7 @@ def main(backend: str) -> dict[str, Any]:
     from pipeline.models.transformer.keras_blockwise import blockwise
     from pipeline.models.transformer.keras_parts import attention
 
-    dtypes.BIT64_TO_BIT32_DTYPE["float64"] = "float64"  # as pipeline.backends.keras.engine_jax does for fp64
+    dtypes.BIT64_TO_BIT32_DTYPE["float64"] = "float64"  # as pipeline.backends.keras.settings_jax does for fp64
     keras.config.set_floatx("float64")
     generator = np.random.default_rng(1)
     found: dict[str, Any] = {}

@@ -37,7 +37,7 @@ def main(backend: str) -> dict[str, Rows]:
     import keras
     from keras.src.backend.common import dtypes
 
-    dtypes.BIT64_TO_BIT32_DTYPE["float64"] = "float64"  # as pipeline.backends.keras.engine_jax does for fp64
+    dtypes.BIT64_TO_BIT32_DTYPE["float64"] = "float64"  # as pipeline.backends.keras.settings_jax does for fp64
     keras.config.set_floatx("float64")
     keras.config.set_dtype_policy("float64")
     keras.utils.set_random_seed(0)

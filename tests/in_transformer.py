@@ -27,7 +27,7 @@ def main(backend: str, asked: dict[str, Any]) -> dict[str, Any]:
     from pipeline.models.transformer import keras_parts
     from pipeline.models.weights import to_keras
 
-    dtypes.BIT64_TO_BIT32_DTYPE["float64"] = "float64"  # as pipeline.backends.keras.engine_jax does for fp64
+    dtypes.BIT64_TO_BIT32_DTYPE["float64"] = "float64"  # as pipeline.backends.keras.settings_jax does for fp64
     keras.config.set_floatx("float64")
     keras.config.set_dtype_policy("float64")
     logits = {}

@@ -29,10 +29,10 @@ process._visible_device_list += cards
 process._memory_growth_map |= dict.fromkeys(cards)
 """
 CLASSIFIER = """
-from pipeline.backends.keras import engine_tensorflow
+from pipeline.backends.keras import settings_tensorflow
 device = Device(name="gpu:1", memory_limit=sys.argv[1] or None)
 experiment = SimpleNamespace(device=device, backend=SimpleNamespace(threads=None))
-engine_tensorflow._configure_devices(experiment, SimpleNamespace(place=Place("gpu", 1)))
+settings_tensorflow._configure_devices(experiment, SimpleNamespace(place=Place("gpu", 1)))
 """
 DEEPXDE = """
 from pipeline.machine.precision import FORMATS

@@ -84,7 +84,11 @@ class TensorFlow(Backend):
     name: ClassVar[str] = "tensorflow"
     builder: ClassVar[str] = "keras"
     packages: ClassVar[tuple[str, ...]] = ("tensorflow", "keras")
-    modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.keras.fit", "pipeline.backends.keras.engine_tensorflow")
+    modules: ClassVar[tuple[str, ...]] = (
+        "pipeline.backends.keras.fit",
+        "pipeline.backends.keras.engine_tensorflow",
+        "pipeline.backends.keras.settings_tensorflow",
+    )
     probe: ClassVar[str] = "pipeline.backends.keras.probe"
 
     xla: bool | None = None
@@ -114,7 +118,11 @@ class Jax(Backend):
     name: ClassVar[str] = "jax"
     builder: ClassVar[str] = "keras"
     packages: ClassVar[tuple[str, ...]] = ("jax", "keras")
-    modules: ClassVar[tuple[str, ...]] = ("pipeline.backends.keras.fit", "pipeline.backends.keras.engine_jax")
+    modules: ClassVar[tuple[str, ...]] = (
+        "pipeline.backends.keras.fit",
+        "pipeline.backends.keras.engine_jax",
+        "pipeline.backends.keras.settings_jax",
+    )
     probe: ClassVar[str] = "pipeline.backends.keras.probe"
     shards: ClassVar[bool] = True
 

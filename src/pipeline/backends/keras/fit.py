@@ -2,7 +2,8 @@
 
 Models, losses, optimizers and dtype policies are Keras's. The loop is ours, for two reasons: a block of steps runs as
 one compiled call with the data resident, which `model.fit` has no way to say, and batches come in the order that every
-backend of this package shares. The compiled parts are in engine_tensorflow.py and engine_jax.py.
+backend of this package shares. The compiled parts are in engine_tensorflow.py and engine_jax.py, what the frameworks
+themselves are set to in settings_tensorflow.py and settings_jax.py.
 """
 
 from __future__ import annotations
@@ -40,8 +41,10 @@ BACKEND = os.environ["KERAS_BACKEND"]
 EPSILON = 1e-7  # Keras's own default
 if BACKEND == "jax":
     engine_module = quiet_import("pipeline.backends.keras.engine_jax")
+    settings_module = quiet_import("pipeline.backends.keras.settings_jax")
 else:
     engine_module = quiet_import("pipeline.backends.keras.engine_tensorflow")
+    settings_module = quiet_import("pipeline.backends.keras.settings_tensorflow")
 keras = quiet_import("keras")
 global_state = quiet_import("keras.src.backend.common.global_state")
 with quiet_imports():
@@ -93,7 +96,7 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
         engine.sync()
         kept = _validated_weights(engine, model) if watch.best.weights is None else watch.best.weights
         return Fit(
-            cpu_threads=engine_module.cpu_threads(),
+            cpu_threads=settings_module.cpu_threads(),
             weights=kept,
             kept=watch.kept(),
             epochs=tuple(watch.epochs),
@@ -268,7 +271,7 @@ def runtime_settings(experiment: Experiment, resolved: Resolved) -> Iterator[Non
     policy, floatx = keras.config.dtype_policy(), keras.config.floatx()
     epsilon, layout = keras.config.epsilon(), keras.config.image_data_format()
     form = FORMATS[resolved.precision]
-    with engine_module.runtime_settings(experiment, resolved, form), _random_states():
+    with settings_module.runtime_settings(experiment, resolved, form), _random_states():
         keras.config.set_floatx("float64" if form.parameters == "float64" else "float32")
         keras.config.set_dtype_policy(POLICIES[resolved.precision])
         keras.config.set_epsilon(EPSILON)
@@ -299,13 +302,13 @@ def _random_states() -> Iterator[None]:
 def logical_devices(experiment: Experiment, resolved: Resolved) -> list[str]:
     """Every logical device that the framework makes of this machine under the experiment's settings."""
     with runtime_settings(experiment, resolved):
-        return list(engine_module.logical_devices())
+        return list(settings_module.logical_devices())
 
 
 def free_memory(experiment: Experiment, resolved: Resolved) -> int:
     """Bytes that can still be had on the run's device."""
     if resolved.place.kind == "gpu":
-        return int(engine_module.gpu_free_bytes(resolved.place.index, experiment.device.memory_limit_bytes))
+        return int(settings_module.gpu_free_bytes(resolved.place.index, experiment.device.memory_limit_bytes))
     return int(psutil.virtual_memory().available)
 
 
@@ -313,5 +316,5 @@ def peak_memory(resolved: Resolved) -> dict[str, int]:
     """Peak bytes: of the process, and on a GPU also what the framework's allocator gave out."""
     peak = {"process_bytes": process_peak_bytes()}
     if resolved.place.kind == "gpu":
-        peak["device_bytes"] = int(engine_module.gpu_peak_bytes(resolved.place.index))
+        peak["device_bytes"] = int(settings_module.gpu_peak_bytes(resolved.place.index))
     return peak

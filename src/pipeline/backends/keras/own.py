@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pipeline.backends.keras import remembered, state
-from pipeline.backends.keras.fit import BACKEND, engine_module, keras, peak_memory, runtime_settings
+from pipeline.backends.keras.fit import BACKEND, keras, peak_memory, runtime_settings, settings_module
 from pipeline.backends.keras.net import description, fresh_names, layer_dtypes
 from pipeline.backends.keras.own_data import check_ends, check_labels, check_splits
 from pipeline.backends.shared.own import Asked, OwnFit, Watch
@@ -90,7 +90,7 @@ def fit(asked: Asked, experiment: Experiment, resolved: Resolved, run: Run) -> O
             parameters=sum(math.prod(variable.shape) for variable in net.trainable_variables),
             peak_memory=peak_memory(resolved),
             layers=layer_dtypes(net),
-            cpu_threads=engine_module.cpu_threads(),
+            cpu_threads=settings_module.cpu_threads(),
             files={"model.json": description(net)},
             trained=weights.trained_keras(net),
         )
