@@ -203,16 +203,17 @@ class Engine:
         return trainable, optimizer, beside, norm
 
     def _scores(self, outputs: Any, y: Any) -> Any:
-        """The sum of the batch's scores."""
+        """The sum of the batch's scores; in fp64 an error of a regression is in float64, as the test's is."""
+        wide = jnp.dtype(keras.config.floatx())
         if self.task.score is None:
-            return jnp.zeros((), jnp.float32)
-        return self.task.scores(jnp, outputs, y).sum().astype(jnp.float32)
+            return jnp.zeros((), wide)
+        return self.task.scores(jnp, outputs, y).sum().astype(wide)
 
     def _run_block(
         self, state: Any, rows: Any, count: Any, x: Any, y: Any, control: dict[str, Any]
     ) -> tuple[Any, tuple[Any, ...]]:
         wide = jnp.dtype(keras.config.floatx())
-        dtypes = [wide, jnp.float32]  # of loss, sum of scores, loss scale and gradient's norm
+        dtypes = [wide, wide]  # of loss, sum of scores, loss scale and gradient's norm
         dtypes += [jnp.float32] * (self.scale_at is not None) + [wide] * self.training.needs_norm
 
         def step(i: Any, carried: Any) -> Any:

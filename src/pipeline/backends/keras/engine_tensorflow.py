@@ -230,13 +230,15 @@ class Engine:
         return norm
 
     def _scores(self, outputs: Any, y: Any) -> Any:
-        """The sum of the batch's scores."""
+        """The sum of the batch's scores; in fp64 an error of a regression is in float64, as the test's is."""
+        wide = keras.config.floatx()
         if self.task.score is None:
-            return tf.zeros((), tf.float32)
-        return tf.reduce_sum(tf.cast(self.task.scores(OPS, outputs, y), tf.float32))
+            return tf.zeros((), wide)
+        return tf.reduce_sum(tf.cast(self.task.scores(OPS, outputs, y), wide))
 
     def _run_block(self, rows: Any, count: Any, x: Any, y: Any, control: dict[str, Any]) -> tuple[Any, ...]:
-        dtypes = [tf.float64, tf.float32]  # of loss, sum of scores, loss scale and gradient's norm
+        wide = tf.as_dtype(keras.config.floatx())
+        dtypes = [tf.float64, wide]  # of loss, sum of scores, loss scale and gradient's norm
         dtypes += [tf.float32] * self.scales_loss + [tf.float64] * self.training.needs_norm
         start = (tf.constant(0), *(tf.zeros([rows.shape[0]], dtype) for dtype in dtypes))
 
