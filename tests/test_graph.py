@@ -175,7 +175,7 @@ def test_what_is_not_quicker_later_never_pays(first: float, later: float) -> Non
 def timed(name: str, later: tuple[float, ...], *, eager: bool = False) -> Found:
     """A way whose first two calls take 0.1 s each, with samples of ten steps."""
     samples = {10: [(10 * each, 0.0) for each in later]}
-    return Found(name, "", eager, samples=samples, first=[0.1], second=[0.1])
+    return Found(name, name, eager, samples=samples, first=[0.1], second=[0.1])
 
 
 def test_the_figure_says_what_is_seen_and_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

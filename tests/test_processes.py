@@ -120,7 +120,7 @@ def test_two_steps_in_two_processes_are_those_of_one(tmp_path: Path) -> None:
     device, memory = said_at_the_end(two)
     assert device.startswith("cpu, 2 processes (")
     peaks = [each["peak_bytes"] for each in read_json(two / "receipt.json")["processes"]["each"]]
-    assert memory == f"{size(sum(peaks))}, the sum of 2 processes"
+    assert memory == f"{size(sum(peaks))}, the sum of 2 processes, up to the end of training"
     said = "utilization: not measured with device.processes=2: the matmul beside it has one process and one device"
     notes = [read_json(run / "result.json")["notes"] for run in (one, two)]
     assert [said in each for each in notes] == [False, True]
