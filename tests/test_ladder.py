@@ -118,7 +118,8 @@ def test_its_figures_are_those_of_the_rungs(climbed: Done, place: Path) -> None:
 def test_the_table_has_the_source_beside_it(climbed: Done, place: Path) -> None:
     lines = climbed.stdout.splitlines()
     heads = next(line for line in lines if line.startswith("rung"))
-    assert heads.split()[-2:] == ["A100", "s"]
+    assert heads.split()[-2:] == ["source", "s"]
+    assert "source s: of an A100, MNIST, 10 epochs" in lines
     shown = {line.split()[0]: line.split() for line in lines[lines.index(heads) + 1 :] if line.strip()}
     assert (shown["baseline"][-1], shown["amp"][-1]) == ("113", "85")
     result = {row["name"]: row for row in table(ladder_of(place), "ladder.csv")}

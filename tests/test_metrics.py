@@ -171,6 +171,7 @@ def test_a_metric_of_torchmetrics_is_scikit_learns(size: int) -> None:
     wanted = reference.roc_auc_score(labels, likely, multi_class="ovr")
     assert value_of("torchmetrics.MulticlassAUROC", logits, labels, size) == pytest.approx(wanted, rel=1e-7)
     assert made("torchmetrics.MulticlassAUROC").direction == "max"
+    assert value_of("torchmetrics.AUROC", logits, labels, size) == pytest.approx(wanted, rel=1e-7)  # of any task
     outputs, targets = logits[:, 0], logits[:, 0] + likely[:, 1]
     wanted = reference.r2_score(targets, outputs)
     assert value_of("torchmetrics.R2Score", outputs, targets, size) == pytest.approx(wanted, rel=1e-9)

@@ -27,7 +27,8 @@ ENOUGH = 1000  # classes, where there are no data to count them: more than any `
 
 @spec
 class Torchmetrics(Metric):
-    """`metric`: the class, behind `torchmetrics.`; `arguments`: what it is made with. `num_classes` is filled in.
+    """`metric`: the class, behind `torchmetrics.`; `arguments`: what it is made with. `num_classes` is filled in, and
+    the task "multiclass".
 
     Classes are given as probabilities. `called`: the metric's name in the result (None: the class's).
     """
@@ -63,8 +64,11 @@ class Torchmetrics(Metric):
         import torch
 
         cls, arguments = self._class(), dict(self.arguments)
-        if "num_classes" in inspect.signature(cls).parameters:
+        taken = inspect.signature(cls).parameters
+        if "num_classes" in taken:
             arguments.setdefault("num_classes", outputs.shape[1])
+        if "task" in taken and "num_classes" in taken:  # torchmetrics.Accuracy and its like, which make another class
+            arguments.setdefault("task", "multiclass")
         try:
             return cls(**arguments).set_dtype(torch.float64)
         except (TypeError, ValueError) as error:

@@ -128,11 +128,15 @@ class Ladder(Stage):
         result = Result(
             metrics=metrics(found),
             table=tuple(notes(entries, found)),
-            notes=caveats(entries),
+            notes=(*caveats(entries), *self._notes()),
             tables=(grid(entries, found, self),),
             failed=without_result(entries),
         )
         return with_figures(result, lambda: draw(run.artifact("ladder.png"), found, run.id))
+
+    def _notes(self) -> list[str]:
+        """Of what training the source's seconds are: the user's may be another."""
+        return [f"source s: of {self.source}"] if self.source_s and self.source else []
 
 
 def _rung(experiment: Experiment, name: str, text: str, below: Variant | None) -> Variant:
@@ -237,7 +241,7 @@ def grid(entries: Sequence[Entry], found: Sequence[Rung], ladder: Ladder) -> Tab
     first = found[0] if found else None
     rate, score = (first.rate.unit, first.score.name.removeprefix("test/")) if first else ("rate", "score")
     heads = ["rung", "train s", rate, "wall s", "gain", "total", score, "MiB"]
-    heads += [f"{ladder.source or 'source'} s"] if ladder.source_s else []
+    heads += ["source s"] if ladder.source_s else []
     rows = []
     for entry in entries:
         name = entry.cell.swept["rung"]

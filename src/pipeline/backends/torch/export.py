@@ -120,7 +120,11 @@ def _program(form: str, net: torch.nn.Module, example: torch.Tensor) -> torch.ex
     """The net as torch.export traces it, for batches of any size."""
     with _said(form, net):
         sizes = ({0: torch.export.Dim.DYNAMIC},)
-        return torch.export.export(net, (example,), dynamic_shapes=sizes)
+        program = torch.export.export(net, (example,), dynamic_shapes=sizes)
+    for module in program.graph_module.modules():  # bodies of conditions, too
+        for node in module.graph.nodes:  # where the code lies on this machine: the file would be another on each
+            node.meta.pop("stack_trace", None)
+    return program
 
 
 @contextlib.contextmanager
