@@ -244,6 +244,8 @@ def test_two_settings_with_the_same_seeds_are_compared_seed_by_seed(tmp_path: Pa
     assert ["test/accuracy", "3", "+0.011", "±0.0025"] in words(text)
     assert ["images_per_s", "3", "-1.5", "±4.9683", "not", "shown", "to", "differ"] in words(text)
     assert "seed by seed" not in compared(*first[:2], *better)
+    lost = [a_run(root, value, seed=n, lr=0.3) for n, value in enumerate((0.5, 0.6, math.inf))]
+    assert ["test/accuracy", "3", "nan", "not", "shown", "to", "differ"] in words(compared(*first, *lost))
 
 
 def test_seeds_that_were_tested_on_other_examples_are_noted(tmp_path: Path) -> None:

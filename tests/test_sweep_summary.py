@@ -283,12 +283,22 @@ def test_where_all_others_differ_from_the_best_that_is_said() -> None:
     assert lines[-1] == "all others differ from it: 95% interval of the differences, seed by seed"
 
 
-@pytest.mark.parametrize("others", [(0.2, 0.6), (0.2, 0.6, math.inf)], ids=["two seeds", "one is not finite"])
-def test_too_few_seeds_are_not_compared(others: Sequence[float], tmp_path: Path) -> None:
-    found = by_model({"a": (0.1, 0.5, 0.9)[: len(others)], "b": others})
+def test_too_few_seeds_are_not_compared(tmp_path: Path) -> None:
+    found = by_model({"a": (0.1, 0.5), "b": (0.2, 0.6)})
     assert shown(found)[-1] == "* the best by validation/loss of the weights that were kept"
     write_differences(tmp_path / "differences.csv", found)
     assert not (tmp_path / "differences.csv").exists()
+
+
+@pytest.mark.parametrize("lost", [math.inf, math.nan])
+def test_a_seed_without_a_finite_value_shows_nothing(lost: float, tmp_path: Path) -> None:
+    """Its place had no mark, as one that is shown to be worse."""
+    found = by_model({"a": (0.1, 0.5, 0.9), "b": (0.11, 0.51, lost), "c": (lost, 0.51, 0.91)})
+    lines = shown(found)
+    assert [line.split()[-1][-1] for line in lines[2:5]] == ["*", "~", "~"]
+    write_differences(tmp_path / "differences.csv", found)
+    rows = [row for row in csv.DictReader((tmp_path / "differences.csv").open()) if row["metric"] == "validation/loss"]
+    assert [(row["difference"], row["low"], row["high"]) for row in rows] == [("nan", "", "")] * 2
 
 
 def test_differences_that_are_all_the_same_show_nothing() -> None:

@@ -32,7 +32,7 @@ def half_width(values: Sequence[float]) -> float | None:
 @dataclass(frozen=True)
 class Paired:
     """How far one thing lies from another: the mean of the differences of `n` pairs, and `half` of its confidence
-    interval; None where all differences are the same."""
+    interval; None where all differences are the same, and where one is not finite (the mean is then NaN)."""
 
     n: int
     mean: float
@@ -45,16 +45,16 @@ class Paired:
 
 
 def paired(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Paired | None:
-    """Of values by seed, ours less theirs, seed by seed; None for fewer than LEAST_RUNS common seeds, and where a value
-    is not finite.
+    """Of values by seed, ours less theirs, seed by seed; None for fewer than LEAST_RUNS common seeds.
 
     Two trainings with one seed begin with the same weights and see the same batches, and validate on the same
     examples: what the seed alone does to both drops out of their difference.
     """
     differences = [value - theirs[seed] for seed, value in ours.items() if seed in theirs]
-    if len(differences) < LEAST_RUNS or not all(map(math.isfinite, differences)):
+    if len(differences) < LEAST_RUNS:
         return None
-    return Paired(len(differences), statistics.fmean(differences), half_width(differences))
+    mean = statistics.fmean(differences) if all(map(math.isfinite, differences)) else math.nan
+    return Paired(len(differences), mean, half_width(differences))
 
 
 def of_median(values: Sequence[float]) -> tuple[float, float] | None:

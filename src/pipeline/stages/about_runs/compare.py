@@ -272,8 +272,8 @@ def _are_unlike(accounts: Sequence[Account], name: str) -> bool:
 
 def signed(difference: float) -> str:
     """A difference in two digits, a large one as a whole number: `+0.0023`, `-12,345`."""
-    if difference == 0:
-        return "0"
+    if difference == 0 or math.isnan(difference):
+        return f"{abs(difference):.0f}"
     return f"{difference:+,.0f}" if abs(difference) >= 99.5 else f"{difference:+.2g}"
 
 
