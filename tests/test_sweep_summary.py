@@ -266,7 +266,7 @@ def test_what_the_seeds_do_not_tell_from_the_best_is_marked(tmp_path: Path) -> N
     found = by_model({"a": (0.1, 0.5, 0.9), "b": (0.05, 0.55, 0.95), "c": (0.22, 0.61, 1.02)})
     lines = shown(found)
     assert [line.split()[-1][-1] for line in lines[2:5]] == ["*", "~", ")"]
-    assert lines[-1] == "~ not shown to differ from it: 95% interval of the differences, seed by seed"
+    assert lines[-1] == "~ not shown to be worse than it: 95% interval of the differences, seed by seed"
     write_differences(tmp_path / "differences.csv", found)
     rows = list(csv.DictReader((tmp_path / "differences.csv").open()))
     assert [(row["model"], row["metric"], row["seeds"]) for row in rows] == [
@@ -280,7 +280,7 @@ def test_what_the_seeds_do_not_tell_from_the_best_is_marked(tmp_path: Path) -> N
 def test_where_all_others_differ_from_the_best_that_is_said() -> None:
     lines = shown(by_model({"a": (0.1, 0.5, 0.9), "c": (0.22, 0.61, 1.02)}))
     assert "~" not in lines[3]
-    assert lines[-1] == "all others differ from it: 95% interval of the differences, seed by seed"
+    assert lines[-1] == "all others are worse than it: 95% interval of the differences, seed by seed"
 
 
 def test_too_few_seeds_are_not_compared(tmp_path: Path) -> None:
@@ -299,6 +299,13 @@ def test_a_seed_without_a_finite_value_shows_nothing(lost: float, tmp_path: Path
     write_differences(tmp_path / "differences.csv", found)
     rows = [row for row in csv.DictReader((tmp_path / "differences.csv").open()) if row["metric"] == "validation/loss"]
     assert [(row["difference"], row["low"], row["high"]) for row in rows] == [("nan", "", "")] * 2
+
+
+def test_what_has_the_better_mean_is_not_shown_to_be_worse() -> None:
+    """The best has the better median; four of its ten seeds went wrong."""
+    found = by_model({"a": (1.0,) * 6 + (10.0,) * 4, "b": (1.01,) * 6 + (2.0,) * 4})
+    lines = shown(found)
+    assert [line.split()[-1] for line in lines[2:4]] == ["*", "~"]
 
 
 def test_differences_that_are_all_the_same_show_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Whether the places of a grid differ from its best by more than chance: seed by seed, where there are several."""
+"""Whether the places of a grid are worse than its best by more than chance: seed by seed, where there are several."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pipeline.sweep.plan import seeds_of
 FILE = "differences.csv"
 COLUMNS = ("metric", "seeds", "difference", "low", "high")
 INTERVAL = f"{CONFIDENCE:.0%} interval of the differences, seed by seed"
-UNDECIDED = f"~ not shown to differ from it: {INTERVAL}"
-DECIDED = f"all others differ from it: {INTERVAL}"
+UNDECIDED = f"~ not shown to be worse than it: {INTERVAL}"
+DECIDED = f"all others are worse than it: {INTERVAL}"
 ONE_SEED = "one seed each: a small difference may be chance; seed=0,1,2 shows whether it is"
 
 
@@ -37,8 +37,10 @@ def from_best(pivot: Pivot, name: str | None = None) -> dict[Position, Paired]:
 
 
 def undecided(pivot: Pivot) -> set[Position]:
-    """The places that are not shown to differ from the best."""
-    return {position for position, difference in from_best(pivot).items() if not difference.shown}
+    """The places that are not shown to be worse than the best: one with a worse median may have the better mean."""
+    worse = 1 if pivot.better() == "min" else -1
+    found = from_best(pivot).items()
+    return {position for position, difference in found if not (difference.shown and worse * difference.mean > 0)}
 
 
 def notes(pivot: Pivot) -> list[str]:

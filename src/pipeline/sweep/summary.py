@@ -26,8 +26,8 @@ END = ("state", "reason", "run", "seconds")  # columns of the file: how a cell e
 
 
 def table(found: Sequence[Entry], by: Sweep | None = None) -> Table:
-    """The table over the grid: its best position is marked, and those not shown to differ from it; seeds alone end in
-    their median."""
+    """The table over the grid: its best position is marked, and those not shown to be worse; seeds alone end in their
+    median."""
     pivot = Pivot(found, by)
     marks = {**dict.fromkeys(differences.undecided(pivot), " ~"), **dict.fromkeys(pivot.best(), " *")}
     title = f"{pivot.title} over the grid" + (f", columns: {pivot.across}" if pivot.across else "")
