@@ -283,11 +283,20 @@ def test_where_all_others_differ_from_the_best_that_is_said() -> None:
     assert lines[-1] == "all others are worse than it: 95% interval of the differences, seed by seed"
 
 
-def test_too_few_seeds_are_not_compared(tmp_path: Path) -> None:
+def test_too_few_seeds_are_not_compared_and_a_line_says_so(tmp_path: Path) -> None:
+    """Without a mark and a word the other looked as one that is shown to be worse."""
     found = by_model({"a": (0.1, 0.5), "b": (0.2, 0.6)})
-    assert shown(found)[-1] == "* the best by validation/loss of the weights that were kept"
+    experiment: Any = SimpleNamespace(stage=Train(), solver=SimpleNamespace(seeds=1), dataset=None)
+    trained = [replace(one, cell=replace(one.cell, experiment=experiment)) for one in found]
+    assert shown(trained)[-2:] == [
+        "* the best by validation/loss of the weights that were kept",
+        "at most 2 seeds each: a small difference may be chance; seed=0,1,2 shows whether it is",
+    ]
     write_differences(tmp_path / "differences.csv", found)
     assert not (tmp_path / "differences.csv").exists()
+    one = [one for one in trained if one.cell.swept["seed"] == "0"]
+    skipped = Entry(Cell(9, {"model": "c", "seed": "0"}, {}, [], None, None), "skipped", "no GPU", None, {}, None)
+    assert shown([*one, skipped])[-1].startswith("one seed each: a small difference may be chance")
 
 
 @pytest.mark.parametrize("lost", [math.inf, math.nan])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline.experiment.settings import Sweep
 from pipeline.report.csv_file import csv_file
-from pipeline.report.intervals import CONFIDENCE, Paired, paired
+from pipeline.report.intervals import CONFIDENCE, LEAST_RUNS, Paired, paired
 from pipeline.report.table import file_heads
 from pipeline.sweep.entries import Entry
 from pipeline.sweep.pivot import Pivot, Position
@@ -18,7 +18,7 @@ COLUMNS = ("metric", "seeds", "difference", "low", "high")
 INTERVAL = f"{CONFIDENCE:.0%} interval of the differences, seed by seed"
 UNDECIDED = f"~ not shown to be worse than it: {INTERVAL}"
 DECIDED = f"all others are worse than it: {INTERVAL}"
-ONE_SEED = "one seed each: a small difference may be chance; seed=0,1,2 shows whether it is"
+MAY_BE_CHANCE = "a small difference may be chance; seed=0,1,2 shows whether it is"
 
 
 def from_best(pivot: Pivot, name: str | None = None) -> dict[Position, Paired]:
@@ -53,21 +53,20 @@ def notes(pivot: Pivot) -> list[str]:
     with_value = {position for position in pivot.positions if pivot.value(*position, pivot.judge)}
     if known and with_value == {*marked, *known}:
         return [DECIDED]
-    return [ONE_SEED] if _one_seed_each(pivot) else []
+    most = max(map(len, pivot.positions.values()))
+    if most >= LEAST_RUNS or not _another_seed_decides(pivot):
+        return []
+    return [f"{'one seed' if most == 1 else f'at most {most} seeds'} each: {MAY_BE_CHANCE}"]
 
 
-def _one_seed_each(pivot: Pivot) -> bool:
-    """Whether a place is one training each that another seed would end otherwise."""
-    entries = [entry for found in pivot.positions.values() for entry in found]
-    experiments = [entry.cell.experiment for entry in entries]
-    return (
-        pivot.kind(pivot.judge) == "result"
-        and len(entries) == len(pivot.positions)
-        and all(
-            one is not None and seeds_of(one)[1] == 1 and one.stage.seeds_by is None and not one.stage.starts_from_run
-            for one in experiments
-        )
+def _another_seed_decides(pivot: Pivot) -> bool:
+    """Whether each place that could run is of trainings by one seed, which another seed would end otherwise."""
+    entries = (entry for found in pivot.positions.values() for entry in found)
+    experiments = [entry.cell.experiment for entry in entries if entry.cell.experiment is not None]
+    alone = (
+        seeds_of(one)[1] == 1 and one.stage.seeds_by is None and not one.stage.starts_from_run for one in experiments
     )
+    return pivot.kind(pivot.judge) == "result" and bool(experiments) and all(alone)
 
 
 def write_csv(path: Path, found: Sequence[Entry], by: Sweep | None = None) -> None:
