@@ -103,10 +103,10 @@ class Pivot:
         for position in ((row, column) for row in self.rows for column in self.columns if self.value(row, column)):
             if position in self.partly_lost:
                 continue
-            median = statistics.median(self.value(*position, self.judge))
-            if math.isnan(median):  # of a metric of the user's: neither more nor less than anything
+            values = self.value(*position, self.judge)
+            if any(map(math.isnan, values)):  # of a metric of the user's: neither more nor less than anything
                 continue
-            medians.setdefault(self.judged_on[position], {})[position] = median
+            medians.setdefault(self.judged_on[position], {})[position] = statistics.median(values)
         choose = max if better == "max" else min
         several = [found for found in medians.values() if len(found) > 1]
         return {where for found in several for where, median in found.items() if median == choose(found.values())}
