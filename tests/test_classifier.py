@@ -31,8 +31,9 @@ from pipeline.errors import RunError, UserError
 from pipeline.loaders.batch_plan import Block, Plan
 from pipeline.report.figures import by, image_sheet
 from pipeline.runs import weights
-from pipeline.runs.fit import Epoch, Fit, Observation
+from pipeline.runs.fit import Epoch, Fit, Observation, Start
 from pipeline.runs.journal import Journal
+from pipeline.runs.loss_scale import LossScale
 from pipeline.runs.records import read_metrics
 from pipeline.runs.run import Run
 from pipeline.runs.saved import check_hashes
@@ -332,6 +333,25 @@ def test_weights_that_are_no_numbers_are_not_saved() -> None:
     with pytest.raises(RunError, match=r"^weight 4\.bias became nan at step 14 \(epoch 2\); "):
         course.check_weights(in_backend.experiment("torch"), fit)
     course.check_weights(in_backend.experiment("torch"), replace(fit, weights={"1.mask": np.array([-np.inf])}))
+
+
+def test_weights_count_as_left_alone_by_the_updates_that_made_them() -> None:
+    """Of the best, after one step, behind projections that start as zeros, it was said that six had not changed them;
+    one behind which overflow had skipped all steps but one had the same."""
+    epoch = Epoch(number=1, seconds=1.0, steps=6, units=100, train_loss=1.0)
+    same = {"0.kernel": np.ones((2, 2))}
+    start = Start(digests=weights.digests(same, same))
+    fit = Fit(same, (epoch,), Observation(how=""), parameters=4, peak_memory={}, start=start)
+    skipping = LossScale(2.0**16)
+    skipping.skipped_steps = 5
+    assert replace(fit, loss_scale=skipping).unchanged == []
+    assert replace(fit, kept={"weights": "best", "step": 1}).unchanged == []
+    for one, said in (
+        (replace(fit, kept={"weights": "last", "step": 6}), "in 6 steps: "),
+        (replace(fit, kept={"weights": "best", "step": 3}), "in 3 steps: "),
+    ):
+        assert one.unchanged == ["0.kernel"]
+        assert said in str(course.said_of_unchanged(one, {"unchanged_weights": one.unchanged}))
 
 
 # stage=evaluate

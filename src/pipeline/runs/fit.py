@@ -145,13 +145,21 @@ class Fit:
         return sum(epoch.steps for epoch in self.epochs)
 
     @property
+    def updates(self) -> int:
+        """Steps that have made the weights what they are: of the best up to theirs, and none that loss scaling skipped
+        (the later ones too, as which those are is not known here)."""
+        step = self.kept.get("step")
+        skipped = 0 if self.loss_scale is None else self.loss_scale.skipped_steps
+        return (step if isinstance(step, int) else self.steps) - skipped
+
+    @property
     def unchanged(self) -> list[str]:
         """What was to be trained and is, bit for bit, as it was before the first step.
 
-        Nothing after a single step, which leaves some by design: behind a projection that starts as zeros all gradients
-        are zero.
+        Nothing after a single update, which leaves some by design: behind a projection that starts as zeros all
+        gradients are zero.
         """
-        if self.steps < 2:
+        if self.updates < 2:
             return []
         before = self.start.digests
         return [name for name, array in self.weights.items() if before.get(name) == digest({name: array})]

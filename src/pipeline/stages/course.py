@@ -137,7 +137,7 @@ def said_of_unchanged(fit: Fit, receipt: Mapping[str, Any]) -> str | None:
     all_of_it = len(names) == len(fit.start.digests)
     what = "changed none of its weights" if all_of_it else f"not changed {cut(', '.join(names))}"
     return (
-        f"the training has {what} in {fit.steps:,} steps: the loss does not depend on them, their gradient is 0, "
+        f"the training has {what} in {fit.updates:,} steps: the loss does not depend on them, their gradient is 0, "
         "or their updates are too small for their dtype"
     )
 
