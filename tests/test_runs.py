@@ -391,6 +391,13 @@ def test_the_end_of_a_run_names_what_there_is_to_look_at(tmp_path: Path, monkeyp
     (tmp_path / "runs/x/artifacts/tensorboard").mkdir()
     assert last()[-1] == "TensorBoard  tensorboard --logdir runs"
     assert printed(80, lambda console: show_result(console, Result(()), Path("runs/y"))) == ["run folder  runs/y"]
+    for step in range(1000):  # a validation each
+        path = tmp_path / f"runs/y/artifacts/samples/step-{step:03}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert printed(200, lambda console: show_result(console, Result(()), Path("runs/y")))[1] == (
+        f"to look at  artifacts/samples: {', '.join(f'step-00{step}.txt' for step in range(6))} and 994 more"
+    )
 
 
 def printed(width: int, show: Callable[[Console], None], *, terminal: bool = False) -> list[str]:

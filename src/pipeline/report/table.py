@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pipeline.runs.result import Result, Table
 
 LOOKED_AT = ("*.png", "*.html", "*.txt", "trace.json.gz")  # of a run's artifacts: what is for people
+MOST_NAMES = 6  # of these in a folder
 GAP = 2  # letters between two columns, as rich has them
 HUGE = 1e12  # above the bytes of a memory, which are shown in full
 NARROWEST = 10  # letters that a column is given at least
@@ -71,9 +72,15 @@ def to_look_at(folder: Path) -> list[tuple[str, str]]:
     for path in sorted(path for pattern in LOOKED_AT for path in root.rglob(pattern)):
         if path.relative_to(root).parts[0] != "model":
             found.setdefault(path.parent.relative_to(folder).as_posix(), []).append(path.name)
-    rows = [("to look at", "; ".join(f"{where}: {', '.join(names)}" for where, names in sorted(found.items())))]
+    rows = [("to look at", "; ".join(f"{where}: {_first(names)}" for where, names in sorted(found.items())))]
     shown = [("TensorBoard", f"tensorboard --logdir {os.path.relpath(folder.parent)}")]
     return rows * bool(found) + shown * (root / "tensorboard").is_dir()
+
+
+def _first(names: Sequence[str]) -> str:
+    """Of many, such as a sample after each validation, the first."""
+    left = len(names) - MOST_NAMES
+    return ", ".join(names) if left <= 1 else f"{', '.join(names[:MOST_NAMES])} and {left:,} more"
 
 
 def show_table(console: Console, table: Table, left: Collection[str] = (), whole: Collection[str] = ()) -> None:
