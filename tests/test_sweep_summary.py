@@ -278,9 +278,12 @@ def test_what_the_seeds_do_not_tell_from_the_best_is_marked(tmp_path: Path) -> N
 
 
 def test_where_all_others_differ_from_the_best_that_is_said() -> None:
-    lines = shown(by_model({"a": (0.1, 0.5, 0.9), "c": (0.22, 0.61, 1.02)}))
-    assert "~" not in lines[3]
-    assert lines[-1] == "all others are worse than it: 95% interval of the differences, seed by seed"
+    """Also beside a cell that has come to no result: nothing is said of that one."""
+    found = by_model({"a": (0.1, 0.5, 0.9), "c": (0.22, 0.61, 1.02)})
+    for lost in ([], [replace(entry(9, {"model": "d", "seed": "0"}, {}), state="failed")]):
+        lines = shown([*found, *lost])
+        assert "~" not in lines[3]
+        assert lines[-1] == "all other results are worse: 95% interval of the differences, seed by seed"
 
 
 def test_too_few_seeds_are_not_compared_and_a_line_says_so(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ FILE = "differences.csv"
 COLUMNS = ("metric", "seeds", "difference", "low", "high")
 INTERVAL = f"{CONFIDENCE:.0%} interval of the differences, seed by seed"
 UNDECIDED = f"~ not shown to be worse than it: {INTERVAL}"
-DECIDED = f"all others are worse than it: {INTERVAL}"
+DECIDED = f"all other results are worse: {INTERVAL}"
 MAY_BE_CHANCE = "a small difference may be chance; seed=0,1,2 shows whether it is"
 
 
