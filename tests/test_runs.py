@@ -390,6 +390,9 @@ def test_the_end_of_a_run_names_what_there_is_to_look_at(tmp_path: Path, monkeyp
     ]
     (tmp_path / "runs/x/artifacts/tensorboard").mkdir()
     assert last()[-1] == "TensorBoard  tensorboard --logdir runs"
+    (tmp_path / "my runs/z/artifacts/tensorboard").mkdir(parents=True)
+    spaced = printed(80, lambda console: show_result(console, Result(()), Path("my runs/z")))
+    assert spaced[-1] == "TensorBoard  tensorboard --logdir 'my runs'"
     assert printed(80, lambda console: show_result(console, Result(()), Path("runs/y"))) == ["run folder  runs/y"]
     for step in range(1000):  # a validation each
         path = tmp_path / f"runs/y/artifacts/samples/step-{step:03}.txt"

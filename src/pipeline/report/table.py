@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 import statistics
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -73,7 +74,7 @@ def to_look_at(folder: Path) -> list[tuple[str, str]]:
         if path.relative_to(root).parts[0] != "model":
             found.setdefault(path.parent.relative_to(folder).as_posix(), []).append(path.name)
     rows = [("to look at", "; ".join(f"{where}: {_first(names)}" for where, names in sorted(found.items())))]
-    shown = [("TensorBoard", f"tensorboard --logdir {os.path.relpath(folder.parent)}")]
+    shown = [("TensorBoard", f"tensorboard --logdir {shlex.quote(os.path.relpath(folder.parent))}")]
     return rows * bool(found) + shown * (root / "tensorboard").is_dir()
 
 
