@@ -322,7 +322,7 @@ def test_what_has_the_better_mean_is_not_shown_to_be_worse() -> None:
 
 
 def test_differences_that_are_all_the_same_show_nothing() -> None:
-    """Three times one image of 64: that has no interval, and is no certainty."""
+    """Three times one image of 64: equal differences have no interval and do not show a difference."""
     found = by_model({"a": (0.25, 0.5, 0.75), "b": (0.265625, 0.515625, 0.765625)})
     assert shown(found)[3].rstrip().endswith("~")
 

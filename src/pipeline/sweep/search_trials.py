@@ -126,7 +126,7 @@ class Trials(Source):
             self._leave_to_others(trial, cell)
             return None
         before = Outcome(cell, "FINISHED", f"run before as {run.name}", 0.0, run)  # the very same
-        self.reused.append(self._told(trial, before, run))
+        self.reused.append(self._finished(trial, before, run))
         return None
 
     def ask_again(self, killed: set[str]) -> None:
@@ -175,7 +175,7 @@ class Trials(Source):
         self.ran.append(trial.number)
         if outcome.state == "FINISHED" and outcome.run is not None:
             self.done[_identity(outcome.cell)] = outcome.run
-            return self._told(trial, outcome, outcome.run)
+            return self._finished(trial, outcome, outcome.run)
         if outcome.state == "PRUNED":
             self.study.tell(trial, state=TrialState.PRUNED)
             self._keep_imported(outcome.run)
@@ -202,7 +202,7 @@ class Trials(Source):
         settings |= {"metric": self.search.metrics[0], "epochs": epochs_of(cell.experiment, self.search)}
         return replace(cell, trial=settings)
 
-    def _told(self, trial: Trial, outcome: Outcome, run: Path) -> Outcome:
+    def _finished(self, trial: Trial, outcome: Outcome, run: Path) -> Outcome:
         """The study has the values of a finished run. A trial of which one is NaN has failed, as Optuna sees it
         too: nothing ranks it."""
         values = self._values(run)
