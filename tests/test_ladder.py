@@ -119,7 +119,7 @@ def test_the_table_has_the_source_beside_it(climbed: Done, place: Path) -> None:
     lines = climbed.stdout.splitlines()
     heads = next(line for line in lines if line.startswith("rung"))
     assert heads.split()[-2:] == ["source", "s"]
-    assert "source s: of an A100, MNIST, 10 epochs" in lines
+    assert "source s: of an A100, MNIST, 10 epochs" in climbed.stderr.splitlines()
     shown = {line.split()[0]: line.split() for line in lines[lines.index(heads) + 1 :] if line.strip()}
     assert (shown["baseline"][-1], shown["amp"][-1]) == ("113", "85")
     result = {row["name"]: row for row in table(ladder_of(place), "ladder.csv")}

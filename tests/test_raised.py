@@ -116,7 +116,7 @@ IN_A_STEP = """
 import contextlib, json, pathlib, sys, types
 import torch
 from pipeline.backends.torch.model_errors import as_error_of_model
-from pipeline.backends.torch.step import Step
+from pipeline.backends.torch.step import Gathering, Step
 from pipeline.models.mlp import Mlp
 from pipeline.models.torch_layers import ChannelsFirst
 
@@ -128,7 +128,7 @@ def said(net, model, loss=lambda outputs, _: (outputs.sum(), outputs.sum())):
     step = Step.__new__(Step)
     step.net, step.judged, step.scaler, step.phase = net, loss, None, contextlib.nullcontext
     step.lowering = types.SimpleNamespace(forward=contextlib.nullcontext)
-    step.gathering = types.SimpleNamespace(fresh=False)
+    step.gathering, step.narrow = Gathering(torch.ones(()), fresh=False), set()
     experiment = types.SimpleNamespace(data_model=model, training=types.SimpleNamespace(batch_size=1))
     try:
         step(torch.ones(1, 3, requires_grad=True), None)
