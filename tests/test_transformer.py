@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -293,6 +294,20 @@ def test_a_fresh_model_has_the_loss_of_a_guess(settings: dict[str, Any]) -> None
         torch.from_numpy(logits_of(net, inputs)).flatten(0, 1), torch.from_numpy(targets).flatten()
     )
     assert float(found) == pytest.approx(math.log(VOCABULARY), rel=0.02)
+
+
+@pytest.mark.wide
+@pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not installed")
+def test_the_page_of_attention_names_no_token_without_a_weight(tmp_path: Path) -> None:
+    """The first token of a text "attends most to" two that come after it, with 0.00 each."""
+    second_of_three = np.array([[[[1.0, 0, 0], [0.25, 0.75, 0], [0, 1, 0]]]])
+    attention.page(tmp_path / "attention.html", second_of_three, ["a", "b", "c"], "a model")
+    browser = ("chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}")
+    command = [*browser, "--enable-logging=stderr", "--dump-dom", (tmp_path / "attention.html").as_uri()]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "CONSOLE" not in shown.stderr
+    said = re.findall(r'<p id="said">(.*?)</p>', shown.stdout)
+    assert said == ["layer 0, head 0: token 2 (c) attends most to 1 (b) 1.00"]
 
 
 def test_the_figure_of_attention_has_a_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
