@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from command import write_files
+import pytest
+from command import DIGITS, done, pipeline, write_files
 from in_backend import experiment, on_cpu
 
 from pipeline.runs.journal import Journal
@@ -41,3 +42,18 @@ def test_a_cell_that_ran_an_edit_is_found(tmp_path: Path) -> None:
     said = "the code was edited meanwhile: seed=1 ran other code than the plan's"
     assert edited_meanwhile([ran], {3: "old"}) == said and edited_meanwhile([ran], {3: "new"}) is None
     assert edited_meanwhile([ran], {}) is None  # it had run before
+
+
+@pytest.mark.wide
+def test_a_grid_or_a_search_says_which_run_latest_is(tmp_path: Path) -> None:
+    """The same command again began from the weights of one of its own cells, without a word."""
+    start = done(tmp_path, *DIGITS, "model=linear", "training.steps=2")
+    words = ("-m", *DIGITS, "model=linear", "training.steps=2", "tracking=none")
+    search = ("hydra/sweeper=optuna", "hydra.sweeper.trials=2", "optimizer=adam,sgd")
+    for more in (("seed=1,2",), search):
+        result = pipeline(tmp_path, *words, "model.start=latest", *more)
+        assert result.returncode == 0, result.stderr
+        assert result.stderr.splitlines()[0] == f"latest is {start.name}"
+        start = max((tmp_path / "runs").glob("*-linear-*"))
+    named = pipeline(tmp_path, *words, f"model.start={start.name}", "seed=1,2", "sweep.dry_run=true")
+    assert named.stdout.splitlines()[0] == "2 cells: 2 to run"

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra import initialize_config_dir
@@ -25,6 +26,7 @@ from pipeline.cli.conf_path import conf_path
 from pipeline.cli.for_hydra import canonical_device
 from pipeline.cli.interpolation import resolved
 from pipeline.cli.overrides import keys_of
+from pipeline.cli.streams import say
 from pipeline.errors import UserError
 from pipeline.experiment import GROUPS
 from pipeline.kernels.named import with_own
@@ -32,6 +34,8 @@ from pipeline.runs.lookup import find_run
 from pipeline.runs.start import Find
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from pipeline.sweep.history import Ask
 
 PLAIN = (bool, int, float, str)  # values that are the same in the config as in the override
@@ -42,6 +46,7 @@ class Composer:
 
     `ask`: which kind of device a cluster's node gives a cell (history.Ask); None where cells run on this machine.
     `find`: the run that a name means, looked up once for all cells: one that ends meanwhile is not their `latest`.
+    `latest`: the runs that it has found for that name.
     """
 
     def __init__(self, loader: ConfigLoader, master: DictConfig, ask: Ask | None = None) -> None:
@@ -50,7 +55,19 @@ class Composer:
         self.groups = set(loader.list_groups(""))
         self.bases: dict[tuple[str, ...], Base] = {}
         self.known: dict[str, Override] = {}
-        self.find: Find = cache(find_run)
+        self.find: Find = cache(self._found)
+        self.latest: set[str] = set()
+
+    def say_latest(self, console: Console) -> None:
+        """Which run `latest` is: where the command is given again, its own cells are later ones."""
+        for name in sorted(self.latest):
+            say(console, f"latest is {name}")
+
+    def _found(self, root: Path, reference: str, holding: str) -> Path:
+        found = find_run(root, reference, holding)
+        if reference == "latest":
+            self.latest.add(found.name)
+        return found
 
     def config(self, overrides: Sequence[str]) -> dict[str, Any]:
         """As Hydra composes it: the choices first, then the values over them. Raises Hydra's errors."""

@@ -50,6 +50,7 @@ def run_grid(composer: Composer, overrides: Sequence[Sequence[str]], executor: M
     history = History(root)
     decisions = decide(cells, settings, history)
     console = results() if settings.dry_run else messages()
+    composer.say_latest(console)
     for line in twice:
         say(console, line)
     if settings.dry_run:

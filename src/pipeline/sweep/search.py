@@ -66,6 +66,7 @@ def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: 
     asked = Asked(search.metrics, search.directions, texts, choices)
     name, lock, notes = claim(folder, search, asked, history)
     console = messages()
+    composer.say_latest(console)
     for note in notes:
         say(console, note)
     with lock:
