@@ -7,6 +7,7 @@ import io
 import json
 import math
 import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,11 @@ import pytest
 from command import done, pipeline, refused, runs, status
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from in_backend import experiment
 from rich.console import Console
 
+from pipeline.errors import UserError
+from pipeline.experiment.settings import Sweep
 from pipeline.experiment.training import Training
 from pipeline.report import comparison
 from pipeline.report.canvas import canvas
@@ -40,6 +44,8 @@ from pipeline.stages.seeds import (
 )
 from pipeline.study.outcome import Outcome
 from pipeline.study.report import differences, section, unlike
+from pipeline.sweep.history import History
+from pipeline.sweep.plan import Cell, decide
 
 SHORT = ("dataset=digits", "model=linear", "training.epochs=2", "tracking=none")
 accuracy = st.floats(0, 1)
@@ -334,3 +340,22 @@ def test_more_stages_than_colours_are_told_apart(tmp_path: Path, monkeypatch: py
     for axes in drawn.axes:
         looks = {(line.get_color(), line.get_marker()) for line in axes.lines if line.get_marker() != "None"}
         assert len(looks) == len(sides)
+
+
+def verdicts(folder: Path, swept: Sequence[Mapping[str, str]]) -> list[str]:
+    """Of a grid's cells that train three seeds each."""
+    cells = []
+    for number, values in enumerate(swept):
+        rate = {"learning_rate": float(values["optimizer.learning_rate"])}
+        asked = experiment("torch", int(values["seed"]), stage=("seeds", {"repeats": 3}), optimizer=("adam", rate))
+        cells.append((Cell(number, values, dict(asked.config), [], asked, None), None))
+    return [decision.verdict for decision in decide(cells, Sweep(), History(folder))]
+
+
+def test_cells_that_share_a_seed_are_refused_where_nothing_else_tells_them_apart(tmp_path: Path) -> None:
+    """Two rates that messages write alike were taken for one: "both cells train seed 0" of `seed=0,0`."""
+    rates, cell = ("0.00123451", "0.00123452"), "optimizer.learning_rate"
+    apart = [{cell: rate, "seed": seed} for rate in rates for seed in ("3", "0")]
+    assert verdicts(tmp_path, apart) == ["run"] * 4
+    with pytest.raises(UserError, match=r"seed=3,5 with stage\.repeats=3: both cells train seed 5; leave 3"):
+        verdicts(tmp_path, [*apart, {cell: rates[1], "seed": "5"}])

@@ -168,11 +168,11 @@ def decide(cells: Sequence[tuple[Cell, str | None]], settings: Sweep, history: H
 
 def _refuse_shared_seeds(cells: Sequence[Cell]) -> None:
     """Of cells that train several seeds each, from the experiment's upwards: one in two cells counts twice."""
-    by_rest: dict[str, list[Experiment]] = {}
+    by_rest: dict[tuple[tuple[str, str], ...], list[Experiment]] = {}
     for cell in cells:
         if cell.experiment is not None and seeds_of(cell.experiment)[1] > 1 and "seed" in cell.swept:
-            rest = {key: value for key, value in cell.swept.items() if key != "seed"}
-            by_rest.setdefault(label_of(rest), []).append(cell.experiment)
+            rest = tuple((key, value) for key, value in cell.swept.items() if key != "seed")
+            by_rest.setdefault(rest, []).append(cell.experiment)
     for alike in by_rest.values():
         alike.sort(key=lambda one: one.seed)
         for one, other in pairwise(alike):
