@@ -110,6 +110,18 @@ def test_conditions_compare_numbers_texts_and_lists(folder: Path, conditions: li
     assert [run.metrics["test/accuracy"] for run in found] == left
 
 
+def test_a_metric_may_have_a_name_of_several_words(tmp_path: Path) -> None:
+    """`name` of a user's metric may: asked for, such a one was "not a condition"."""
+    for value in (0.25, 0.75):
+        journal = Journal.begin(tmp_path, "of", CONFIG)
+        journal.write_result(Result((Metric("test/balanced error rate", value, direction="min"),)))
+        journal.finish("FINISHED")
+    every = listing.listed(tmp_path)
+    check_where(every, ["test/balanced error rate<0.5"])
+    (found,) = matching(every, [" test/balanced error rate < 0.5 "])
+    assert found.value("test/balanced error rate") == 0.25
+
+
 def test_the_best_run_is_first_by_the_direction_that_runs_declare(folder: Path) -> None:
     every = listing.listed(folder / "runs")
 

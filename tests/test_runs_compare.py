@@ -352,6 +352,19 @@ def test_a_profiler_is_compared_once_by_its_settings(tmp_path: Path) -> None:
     assert differing(accounts, "machine") == {}
 
 
+def test_what_computed_otherwise_is_a_difference_of_the_machine(tmp_path: Path) -> None:
+    """The dtypes are those that were seen, whatever precision both had."""
+    device = {**RECEIPT["device"], "cpu_threads": 1}
+    observed = {"effective": "mixed_bf16", "observed": {"matrix_products": {"bfloat16": 5}}}
+    runs = [a_run(tmp_path, 0.5), a_run(tmp_path, 0.5, device=device, precision=observed)]
+    assert differing([account_of(run) for run in runs], "machine") == {
+        "cpu_threads": [None, 1],
+        "precision": ["fp32", "mixed_bf16"],
+        "matrix_products.float32": [5, "-"],
+        "matrix_products.bfloat16": ["-", 5],
+    }
+
+
 def test_a_run_without_a_receipt_is_compared_by_what_it_has(tmp_path: Path) -> None:
     one, other = a_run(tmp_path / "runs", 0.5), a_run(tmp_path / "runs", 0.5, lr=0.2)
     (other / "receipt.json").unlink()

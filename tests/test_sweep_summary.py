@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import scipy.stats
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -29,8 +29,10 @@ from pipeline.runs.json_files import write_json
 from pipeline.runs.result import Direction, Metric, Result, by_name, count, memory, rate
 from pipeline.runs.run import Run
 from pipeline.stages.cells import caveats, run_cells
+from pipeline.stages.evaluate import Evaluate
 from pipeline.stages.generate import Generate
 from pipeline.stages.train import Train
+from pipeline.sweep.differences import undecided
 from pipeline.sweep.differences import write_csv as write_differences
 from pipeline.sweep.entries import Entry, measured
 from pipeline.sweep.ledger import Ledger, outcome_text
@@ -162,6 +164,10 @@ def test_a_recipe_or_a_saved_run_may_name_other_data(key: str, tmp_path: Path) -
     assert Pivot(with_examples(found, tmp_path, "a", "b")).best() == set()
     (tmp_path / "same").mkdir()
     assert Pivot(with_examples(found, tmp_path / "same", "a", "a")).best() == {(("a",), "")}
+    write_json(tmp_path / "1" / "receipt.json", {})  # of a run of before: then the settings say it of all
+    third = with_examples([entry(2, {key: "c"}, {"test/loss": 2})], tmp_path, "c")
+    judged = [replace(one, run=tmp_path / str(at)) for at, one in enumerate([*found, *third])]
+    assert set(Pivot(judged).judged_on.values()) == {()}
 
 
 def test_what_is_no_number_is_not_the_best_and_spoils_no_median() -> None:
@@ -286,6 +292,18 @@ def test_where_all_others_differ_from_the_best_that_is_said() -> None:
         assert lines[-1] == "all other results are worse: 95% interval of the differences, seed by seed"
 
 
+@given(st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=2, max_size=3))
+@example([[0.1, 0.5, 0.9], [0.22, 0.61, 1.0]])
+def test_what_is_marked_where_less_is_better_is_marked_where_more_of_its_opposite_is(losses: list[list[float]]) -> None:
+    found = by_model(dict(zip("abc", losses, strict=False)))
+    turned = [
+        replace(one, metrics=by_name(Metric(name, -each.value, direction="max") for name, each in one.metrics.items()))
+        for one in found
+    ]
+    less, more = Pivot(found), Pivot(turned)
+    assert (less.best(), undecided(less)) == (more.best(), undecided(more))
+
+
 def test_too_few_seeds_are_not_compared_and_a_line_says_so(tmp_path: Path) -> None:
     """Without a mark and a word the other looked as one that is shown to be worse."""
     found = by_model({"a": (0.1, 0.5), "b": (0.2, 0.6)})
@@ -300,6 +318,11 @@ def test_too_few_seeds_are_not_compared_and_a_line_says_so(tmp_path: Path) -> No
     one = [one for one in trained if one.cell.swept["seed"] == "0"]
     skipped = Entry(Cell(9, {"model": "c", "seed": "0"}, {}, [], None, None), "skipped", "no GPU", None, {}, None)
     assert shown([*one, skipped])[-1].startswith("one seed each: a small difference may be chance")
+    saved: Any = SimpleNamespace(stage=Evaluate(), solver=SimpleNamespace(seeds=1), dataset=None)
+    evaluated = [replace(each, cell=replace(each.cell, experiment=saved)) for each in one]
+    timed = [replace(each, metrics=by_name([rate("speed", 5.0 + at, "images")])) for at, each in enumerate(one)]
+    assert shown(evaluated)[-1].startswith("* the best by ")  # another seed would end no otherwise
+    assert shown(timed, Sweep(best="speed"))[-1] == "* the best by speed"
 
 
 @pytest.mark.parametrize("lost", [math.inf, math.nan])
@@ -407,7 +430,7 @@ def test_what_the_machine_took_is_known_by_its_kind(tmp_path: Path) -> None:
         entry_of(
             Cell(at, {"model": name}, {}, [], None, None),
             memory("peak", 9.0),
-            rate("speed", 12_000.0 * at, "images"),
+            rate("speed", 12.345 + 12_000.0 * at, "images"),
             Metric("test/loss", 0.5 + at, direction="min"),
         )
         for at, name in enumerate("ab")
@@ -415,8 +438,8 @@ def test_what_the_machine_took_is_known_by_its_kind(tmp_path: Path) -> None:
     lines = [line.split() for line in shown(found)]
     assert lines[1:4] == [
         ["model", "test/loss", "speed", "(images/s)"],
-        ["a", "0.5000", "*", "0.0000"],
-        ["b", "1.5000", "12,000"],
+        ["a", "0.5000", "*", "12.3"],
+        ["b", "1.5000", "12,012"],
     ]
     write_csv(tmp_path / "grid.csv", found)
     with (tmp_path / "grid.csv").open() as file:

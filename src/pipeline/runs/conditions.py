@@ -44,7 +44,7 @@ def matching(runs: Iterable[Listed], where: Iterable[str]) -> list[Listed]:
 
 def condition_of(text: str) -> tuple[str, str, str]:
     """Name, sign and value of a condition. Raises UserError."""
-    found = re.fullmatch(r"\s*([^=<>!\s]+)\s*(>=|<=|!=|==|=|>|<)\s*(.*?)\s*", text)
+    found = re.fullmatch(r"\s*([^=<>!\s]+(?: +[^=<>!\s]+)*)\s*(>=|<=|!=|==|=|>|<)\s*(.*?)\s*", text)
     if not found:
         raise UserError(f"stage.where={cut(text)}: not a condition; write model=cnn, seed!=0 or test/accuracy>0.97")
     key, sign, wanted = found[1], found[2], found[3]
