@@ -56,6 +56,7 @@ def test_an_example_of_the_page_runs(tmp_path: Path, title: str) -> None:
             assert len(text.splitlines()) < 25
             assert more in ("", "continued")
             write_files(tmp_path, {name: (tmp_path / name).read_text() + text if more else text})
-    for script in scripts:
-        for variables, words in commands(script):
-            done(tmp_path, *words, **variables)
+    typed = [each for script in scripts for each in commands(script)]
+    assert typed
+    for variables, words in typed:
+        done(tmp_path, *words, **variables)

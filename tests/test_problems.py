@@ -137,10 +137,12 @@ def test_hard_conditions_hold_whatever_the_network_says(name: str) -> None:
     edge = on_boundary(problem, generator, at_least=200)
     said = [generator.normal(0, 10, (len(edge), 1)) for _ in range(problem.outputs)]
     outputs = problem.hard([edge[:, i : i + 1] for i in range(edge.shape[1])], said, np)
-    for condition in problem.conditions():
-        if condition.points is None:
-            on = condition.on(edge)
-            assert outputs[condition.output][on, 0] == pytest.approx(condition.values(edge[on]), abs=1e-12)
+    held = [condition for condition in problem.conditions() if condition.points is None]
+    assert held
+    for condition in held:
+        on = condition.on(edge)
+        assert on.any(), condition.name
+        assert outputs[condition.output][on, 0] == pytest.approx(condition.values(edge[on]), abs=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -190,6 +190,24 @@ def test_settings_of_a_loss_and_other_examples_are_named(tmp_path: Path) -> None
     assert listing.unlike(every, "test/accuracy") == [f"test/accuracy is of dataset.symbols=8,2, {chooses}"]
 
 
+def test_runs_are_alike_by_their_examples_where_all_say_which_and_else_by_their_settings(tmp_path: Path) -> None:
+    """A run without the metric counts to neither: what it was trained by is nobody's difference."""
+    root, chooses = tmp_path / "runs", "which are not compared; stage.where=<key>=<value> chooses"
+    states: tuple[State, ...] = ("FINISHED", "FAILED", "KILLED")
+    for number, state in enumerate(states):
+        npz = {"_target_": "pipeline.datasets.npz.Npz", "file": f"{number}.npz"}
+        made = a_run(root, 0.5, state=state, ago=9 - number)
+        config = CONFIG | {"dataset": npz, "loss": {"_target_": f"mine.Loss{number // 2}"}}
+        (made / "config.yaml").write_text(json.dumps(config))
+        write_json(made / "receipt.json", {"held_out": {"test": "the same", "validation": "the same"}})
+    killed, second, first = listing.listed(root)
+    assert "test/loss" not in killed.metrics
+    assert listing.unlike([killed, second, first], "test/loss") == []
+    (first.folder / "receipt.json").unlink()
+    said = f"test/loss is of dataset.file=1.npz,0.npz, {chooses}"
+    assert listing.unlike([killed, second, first], "test/loss") == [said]
+
+
 def test_other_datasets_are_named_whatever_their_seeds_and_other_sizes_are_not(tmp_path: Path) -> None:
     root, data = tmp_path / "runs", "pipeline.datasets."
     chooses = "which are not compared; stage.where=<key>=<value> chooses"
