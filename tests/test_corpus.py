@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.datasets import Data, Split
 from pipeline.datasets.check import check_data
 from pipeline.datasets.corpus import Corpus, divided, sequences
 from pipeline.datasets.documents import Document
@@ -37,6 +38,20 @@ class Few(Corpus):
 
     def documents(self, root: Path) -> Sequence[Document]:  # noqa: ARG002
         return [b"words"] * 3
+
+
+@given(st.lists(st.integers(-2, 6), min_size=3, max_size=6), st.sampled_from(["x", "y"]))
+def test_tokens_are_below_the_vocabulary_and_not_below_zero(tokens: list[int], of: str) -> None:
+    """Of a dataset of the user's; an embedding takes -1 for the last token, and beyond its end reads anything."""
+    sequence = {"x": [0] * len(tokens), "y": [4] * len(tokens)} | {of: tokens}
+    split = Split(np.array([sequence["x"]]), np.array([sequence["y"]]))
+    data = Data(split, split, split, LanguageModelling(len(tokens), 5), "")
+    if min(tokens) >= 0 and max(tokens) < 5:
+        check_data(data, "mine")
+    else:
+        said = rf"train\.{of}.* tokens {min(tokens)} to {max(tokens)}; the vocabulary is "
+        with pytest.raises(UserError, match=said):
+            check_data(data, "mine")
 
 
 @given(text=st.text(min_size=1), share=st.floats(0, 0.4), test=st.floats(0.01, 0.5))

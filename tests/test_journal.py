@@ -23,9 +23,10 @@ from pipeline.runs import journal as journals
 from pipeline.runs import json_files
 from pipeline.runs import lookup as runs_below
 from pipeline.runs.journal import Journal
+from pipeline.runs.json_files import write_json
 from pipeline.runs.lookup import find_run, reap
 from pipeline.runs.process import boot_time, machine
-from pipeline.runs.records import read_chunk, read_config, read_metrics, read_status
+from pipeline.runs.records import duration, read_chunk, read_config, read_metrics, read_status
 from pipeline.runs.result import Metric, Result
 
 SOURCE = str(Path(journals.__file__).parents[2])
@@ -55,6 +56,22 @@ def in_small_room(folder: Path, size: str) -> tuple[str, ...]:
     if not allowed:
         pytest.skip("no user namespace with mounts here")
     return prefix
+
+
+def test_how_long_a_run_took(tmp_path: Path) -> None:
+    """Of one whose clock was set back while it ran, 0: it took "-60.00 s"."""
+    journal = Journal.begin(tmp_path, "timed", {})
+    status = replace(journal.status, started=1000.0)
+    assert (duration(journal.folder, status), duration(journal.folder, status, 1060.0)) == (None, 60.0)
+    ended = replace(status, state="KILLED", ended=1010.0)
+    assert duration(journal.folder, ended, 1060.0) == 10.0
+    assert duration(journal.folder, replace(ended, ended=940.0)) == 0.0
+    gone_on = {"time": 1600.0, "step": 5, "earlier_s": 25.0}
+    write_json(journal.folder / "receipt.json", {"resumed": [gone_on, {"time": 1700.0, "step": 6}]})
+    assert duration(journal.folder, replace(ended, ended=1605.0)) == 30.0  # the last one is of before it was noted
+    write_json(journal.folder / "receipt.json", {"resumed": [gone_on], "wall_time_s": 42.0})
+    assert duration(journal.folder, replace(ended, ended=1605.0)) == 42.0
+    assert duration(journal.folder, status, 1605.0) == 30.0  # it runs: that time is of the process before
 
 
 @settings(max_examples=50, deadline=None)
@@ -206,6 +223,7 @@ import sys
 from pathlib import Path
 from pipeline.errors import UserError
 from pipeline.runs.journal import Journal
+from pipeline.runs.json_files import write_json
 from pipeline.runs.records import read_metrics, read_status
 journal = Journal.begin(Path(sys.argv[1]), "full", {})
 try:
@@ -258,6 +276,7 @@ import subprocess, sys
 from pathlib import Path
 from pipeline.errors import UserError
 from pipeline.runs.journal import Journal
+from pipeline.runs.json_files import write_json
 root = Path(sys.argv[1])
 journal = Journal.begin(root, "x", {})
 journal.finish("KILLED", "stopped by SIGTERM")
@@ -289,6 +308,7 @@ WRITER = """
 import sys, time
 from pathlib import Path
 from pipeline.runs.journal import Journal
+from pipeline.runs.json_files import write_json
 journal = Journal.begin(Path(sys.argv[1]), "writer", {})
 journal.log({"a": 1.0}, 1)
 print(journal.id, flush=True)

@@ -165,6 +165,22 @@ def test_products_on_another_device_fail_the_run_if_strict(names: list[str]) -> 
         assert error == (problem + LET_PASS if strict else None)
 
 
+def test_a_process_that_computed_elsewhere_is_named_by_its_number() -> None:
+    """Whatever the first one saw of itself."""
+    devices = [("cuda:0", ["cuda:0"]), ("cuda:1", ["cuda:0"]), ("cuda:2", []), ("cuda:3", ["cpu", "cuda:3"])]
+    processes = {"each": [{"device": device, "products_on": seen} for device, seen in devices]}
+    said = (
+        "device=cuda:1 of process 1 but its matrix products ran on cuda:0; "
+        "device=cuda:3 of process 3 but its matrix products ran on cpu, cuda:3"
+    )
+    seen = Observation(how="", matmuls=Counter(["float32"]), product_devices=Counter(["cpu"]))
+    found: dict[str, Any] = {"device": {}, "precision": {}, "processes": processes}
+    assert receipt.add_observed(found, in_backend.experiment("torch"), CPU, seen) == said
+    assert (found["device"]["as_requested"], found["device"]["problem"]) == (False, said)
+    processes["each"][1:] = processes["each"][2:3]  # one that saw no product has computed nowhere
+    assert receipt.elsewhere(processes) is None and receipt.elsewhere(None) is None
+
+
 @pytest.mark.parametrize(  # the first step ends the long one
     ("strict", "epochs", "ends"),
     [

@@ -653,11 +653,15 @@ def test_an_interval_is_its_distribution(low: float, width: float, log: bool) ->
     assert space.distribution(again) == found
 
 
-@given(low=st.integers(-50, 50), width=st.integers(0, 100))
-def test_an_interval_of_integers_gives_integers(low: int, width: int) -> None:
-    (override,) = OverridesParser.create().parse_overrides([f"key=interval({low},{low + width})"])
-    found = space.distribution(override)
-    assert (type(found).__name__, found.low, found.high) == ("IntDistribution", low, low + width)  # type: ignore[attr-defined]
+@given(low=st.integers(-50, 50), width=st.integers(0, 100), log=st.booleans())
+def test_an_interval_of_integers_gives_integers(low: int, width: int, log: bool) -> None:
+    low = max(1, low) if log else low
+    text = f"interval({low},{low + width})"
+    (override,) = OverridesParser.create().parse_overrides([f"key={f'tag(log,{text})' if log else text}"])
+    found: Any = space.distribution(override)
+    assert (type(found).__name__, found.low, found.high, found.log) == ("IntDistribution", low, low + width, log)
+    (again,) = OverridesParser.create().parse_overrides([f"key={space.as_text(found)}"])
+    assert space.distribution(again) == found
 
 
 @given(start=st.integers(-50, 50), count=st.integers(1, 30), step=st.integers(1, 7), down=st.booleans())

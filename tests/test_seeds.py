@@ -43,7 +43,7 @@ from pipeline.stages.seeds import (
     write_csv,
 )
 from pipeline.study.outcome import Outcome
-from pipeline.study.report import differences, section, unlike
+from pipeline.study.report import differences, section, table, unlike
 from pipeline.sweep.history import History
 from pipeline.sweep.plan import Cell, decide
 
@@ -237,6 +237,8 @@ def test_a_difference_is_of_the_same_seeds_and_shown_only_beyond_its_interval() 
     assert [row[0].removeprefix("| ") for row in rows] == ["a - b", "a - c", "b - c"]
     assert rows[0][1:4] == ["-0.0100", "-0.0102 to -0.0098", "3"]
     assert [row[4].removesuffix(" |") for row in rows] == ["b is higher, here", "none shown", "none shown"]
+    longer = differences({"a": outcome(*first, 0.1), "b": outcome(*above)})  # by a seed that the other has not
+    assert longer.splitlines()[2].split(" | ")[1:4] == rows[0][1:4]
     text = section({"a": outcome(*first), "b": outcome(*above)})
     assert "It does not show what another machine, other versions or a longer training would give." in text
     assert differences({"a": outcome(0.7, 0.8), "b": outcome(0.7, 0.8)}) == ""  # two seeds have no interval
@@ -279,6 +281,14 @@ def test_equal_differences_have_no_interval(base: float, change: float, seeds: i
     assert (interval, n, shown.strip(" |")) == ("the same each time, too little for an interval", str(seeds), "")
     assert float(mean) == pytest.approx(-change, abs=1e-4)
     assert half_width([change] * seeds) is None
+
+
+def test_the_report_has_how_fast_each_stage_trained_in_its_own_unit() -> None:
+    timings = {"run_s": 1.25, "training_rate": {"unit": "tokens/s", "median": 12_345.6}}
+    lines = table({"a": outcome(0.7), "b": replace(outcome(0.7), timings=timings)}).splitlines()
+    heads, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    found = [dict(zip(heads, row, strict=True)) for row in rows]
+    assert [(row["tokens/s"], row["time"]) for row in found] == [("", "1.0 s"), ("12,346", "1.2 s")]
 
 
 def test_the_report_has_what_a_run_noted() -> None:

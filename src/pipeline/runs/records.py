@@ -70,7 +70,7 @@ def duration(folder: Path, status: Status, now: float | None = None) -> float | 
         return float(wall)
     whole = {"time": status.started, "earlier_s": 0.0}
     last = [whole, *(one for one in receipt.get("resumed", []) if "earlier_s" in one)][-1]  # older receipts have none
-    return float(last["earlier_s"] + ended - last["time"])
+    return float(last["earlier_s"] + max(0.0, ended - last["time"]))  # the clock may have been set back
 
 
 def read_config(folder: Path) -> dict[str, Any]:
