@@ -26,7 +26,7 @@ from pipeline.datasets.text import Text
 from pipeline.errors import UserError
 from pipeline.losses.cross_entropy import CrossEntropy
 from pipeline.spec import spec
-from pipeline.tasks.language_modelling import LanguageModelling
+from pipeline.tasks.language_modelling import ROWS, LanguageModelling
 from pipeline.tokens import from_plain, learned
 
 WORDS = [f"word{number} and some more of document {number}. " * (number % 7 + 3) for number in range(40)]
@@ -52,6 +52,38 @@ def test_tokens_are_below_the_vocabulary_and_not_below_zero(tokens: list[int], o
         said = rf"train\.{of}.* tokens {min(tokens)} to {max(tokens)}; the vocabulary is "
         with pytest.raises(UserError, match=said):
             check_data(data, "mine")
+
+
+@spec
+class Given(Corpus):
+    """One document."""
+
+    content: str = ""
+
+    def documents(self, root: Path) -> Sequence[Document]:  # noqa: ARG002
+        return [self.content.encode()]
+
+
+@pytest.mark.parametrize(("length", "apart"), [(400, 1), (40_000, 40)])
+def test_a_text_that_is_held_out_is_known_by_its_bytes_and_not_by_its_size(
+    length: int, apart: int, tmp_path: Path
+) -> None:
+    """Of a long one some bytes are looked at, which another division moves."""
+    text = "".join(map(chr, np.random.default_rng(0).integers(97, 123, length)))
+    changed = f"{text[:-apart]}{text[-apart:].upper()}"
+    known, others = (Given(content=one, context=4).load(tmp_path, 0).held_out for one in (text, changed))
+    assert known is not None and others is not None
+    assert (known["validation"] == others["validation"], known["test"] == others["test"]) == (True, False)
+    assert known["test"].partition("-")[0] == others["test"].partition("-")[0] == f"{length // 10}"
+
+
+def test_bits_per_byte_of_the_validation_are_of_all_its_tokens() -> None:
+    """More sequences than are counted at once, of which the first and the last have other tokens."""
+    tokens = learned("characters", ["aé€".encode()], 3, "a text")
+    y = np.sort(np.random.default_rng(0).integers(0, 3, (2 * ROWS + 7, 3)), axis=0)
+    (found,) = LanguageModelling(3, 3, tokens).validated(CrossEntropy(), {"validation/loss": 0.5}, y)
+    assert (found.name, found.direction) == ("validation/bits_per_byte", "min")
+    assert found.value == pytest.approx(0.5 * y.size / math.log(2) / len(tokens.decode(y.ravel())))
 
 
 @given(text=st.text(min_size=1), share=st.floats(0, 0.4), test=st.floats(0.01, 0.5))

@@ -88,3 +88,21 @@ def test_the_figures_of_a_test_set_say_how_large_it_is(tmp_path: Path, monkeypat
     matrix, sheet = titles
     assert matrix == "a run\n2 of 3 test examples are right"
     assert sheet.startswith("a run: the first test images and their most probable classes (blue: true,")
+
+
+@pytest.mark.parametrize("sizes", [(30,), (10, 10, 10), (23, 1, 6), (24, 6), (3,)])
+def test_the_sheet_has_the_first_images_of_whatever_batches(
+    sizes: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sheets: list[Any] = []
+    monkeypatch.setattr(figures, "confusion_matrix", lambda *_: None)
+    monkeypatch.setattr(figures, "image_sheet", lambda *given: sheets.append(given))
+    judge = Classification((1, 1, 1), ("a", "b")).judge(CrossEntropy())
+    x, y = np.arange(sum(sizes)).reshape(-1, 1, 1, 1), np.arange(sum(sizes)) % 2
+    for rows in np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]):
+        judge.add(x[rows], np.eye(2)[1 - y[rows]], y[rows])
+    run: Any = SimpleNamespace(artifact=lambda name: tmp_path / Path(name).name)
+    judge.draw(run, "a run")
+    ((_, drawn, likely, _, labels, _),) = sheets
+    assert drawn.ravel().tolist() == [*range(min(24, sum(sizes)))]
+    assert labels.tolist() == y[: len(drawn)].tolist() == (1 - likely.argmax(axis=1)).tolist()

@@ -77,3 +77,9 @@ def test_a_vocabulary_smaller_than_the_bytes_is_refused() -> None:
         UserError, match=r"^dataset\.vocabulary=256: the 256 bytes are tokens already; give 257 or more"
     ):
         tokens.learned("bpe", [SAMPLE], 256, "dataset=text")
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(1, "u1"), (256, "u1"), (257, "u2"), (65_536, "u2"), (65_537, "u4")])
+def test_tokens_take_no_more_bytes_than_their_number_needs(size: int, dtype: str) -> None:
+    assert tokens.smallest(size) == dtype
+    assert int(np.array(size - 1, dtype)) == size - 1
