@@ -26,7 +26,7 @@ from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import write_json
 from pipeline.runs.lookup import find_run, reap
 from pipeline.runs.process import boot_time, machine
-from pipeline.runs.records import duration, read_chunk, read_config, read_metrics, read_status
+from pipeline.runs.records import duration, read_chunk, read_config, read_metrics, read_status, records_until
 from pipeline.runs.result import Metric, Result
 
 SOURCE = str(Path(journals.__file__).parents[2])
@@ -88,6 +88,45 @@ def test_any_metrics_come_back(
     for record, (metrics, _) in zip(found, records, strict=True):
         assert record.metrics.keys() == metrics.keys()
         assert all(same(record.metrics[name], float(value)) for name, value in metrics.items())
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(numbers, max_size=6), st.integers(0, 6), st.integers(0, 6), st.lists(numbers, max_size=3), st.booleans()
+)
+def test_a_run_that_goes_on_has_each_step_once(
+    tmp_path_factory: pytest.TempPathFactory,
+    before: list[float],
+    kept: int,
+    repeated: int,
+    after: list[float],
+    flushed: bool,
+) -> None:
+    """`kept` of its records came before the checkpoint. Of the others it makes some again, and then comes to `after`:
+    it may be killed by then, or end earlier than the first time."""
+    journal, sizes = Journal.begin(tmp_path_factory.mktemp("runs"), "goes on", {}), [0]
+    for step, value in enumerate(before):
+        journal.log({"a": value, "steps_per_s": step}, step)
+        journal.flush()
+        sizes.append(journal.size)
+    journal.finish("KILLED")
+    kept = min(kept, len(before))
+    again = Journal.reopen(journal.folder, sizes[kept])
+    values = [*before[kept : kept + repeated], *after]
+    for step, value in enumerate(values, kept):
+        again.log({"a": value, "steps_per_s": -step}, step)  # a rate is another one
+        if flushed:
+            again.flush()
+            assert [record.step for record in records_until(again.folder, again.size)] == list(range(step + 1))
+            made = [repr(float(one)) for one in values[: step + 1 - kept]]  # with what will be made again, if it was so
+            alike = made == [repr(float(one)) for one in before[kept : step + 1]]
+            whole = list(range(len(before) if alike else step + 1))
+            assert [record.step for record in read_metrics(again.folder)] == whole
+    again.finish("FINISHED")
+    found = list(read_metrics(again.folder))
+    assert [record.step for record in found] == list(range(kept + len(values)))
+    expected = zip(found, [*before[:kept], *values], strict=True)
+    assert all(same(record.metrics["a"], float(value)) for record, value in expected)
 
 
 def test_every_line_is_strict_json(tmp_path: Path) -> None:

@@ -57,6 +57,14 @@ def test_no_two_classes_have_one_name(tmp_path: Path) -> None:
         Npz(file=str(tmp_path / "two.npz"), classes=("a", "a")).load(tmp_path, 0)
 
 
+def test_examples_of_one_class_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "one.npz", x=np.zeros((60, 4), np.float32), y=np.zeros(60, int))
+    said = r"one\.npz: all its targets are of one class, 0; give examples of two at least$"
+    with pytest.raises(UserError, match=said):
+        Npz(file=str(tmp_path / "one.npz")).load(tmp_path, 0)
+    Npz(file=str(tmp_path / "one.npz"), classes=("a", "b")).load(tmp_path, 0)  # the other may come in other data
+
+
 def test_duplicates_and_label_conflicts_are_noted(tmp_path: Path) -> None:
     """A test on examples that were trained on was given as any other."""
     x, y = digits()
