@@ -676,6 +676,15 @@ def test_what_shows_the_systems_state_is_no_data() -> None:
         assert code_files.is_data(Path(file.name))
 
 
+def test_no_data_are_a_pipe_a_folder_and_an_empty_file(tmp_path: Path) -> None:
+    """A pipe would be waited for when its bytes are to be hashed."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "empty").touch()
+    (tmp_path / "one").write_text("1")
+    names = ("pipe", "", "empty", "none", "one")
+    assert [code_files.is_data(tmp_path / name) for name in names] == [False] * 4 + [True]
+
+
 def test_a_setting_names_its_files_wherever_the_project_lies(lab: Path) -> None:
     """In the current folder and beside the module; a project's folder may be renamed."""
     (lab / "lab" / "start.npy").write_text("1")

@@ -110,7 +110,8 @@ def test_a_run_that_goes_on_has_each_step_once(
         journal.flush()
         sizes.append(journal.size)
     journal.finish("KILLED")
-    kept = min(kept, len(before))
+    kept %= len(before) + 1
+    repeated %= len(before) - kept + 1
     again = Journal.reopen(journal.folder, sizes[kept])
     values = [*before[kept : kept + repeated], *after]
     for step, value in enumerate(values, kept):
