@@ -219,8 +219,8 @@ def recorded(monkeypatch: pytest.MonkeyPatch, private: str, *lines: str) -> list
     monkeypatch.setattr(slurm, "run", run)
     monkeypatch.setattr(slurm, "installed", lambda: True)
     monkeypatch.setattr(slurm, "settings", lambda: {"ClusterName": "tall", "PrivateData": private})
-    monkeypatch.setattr(slurm, "_answers", {}, raising=False)
-    monkeypatch.setattr(slurm, "FRESH_SECONDS", 1e9, raising=False)
+    monkeypatch.setattr(slurm, "_answers", {})
+    monkeypatch.setattr(slurm, "FRESH_SECONDS", 1e9)
     return given
 
 
