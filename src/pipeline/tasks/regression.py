@@ -94,12 +94,7 @@ class RegressionJudge(Judge):
         rows = (("test root_mean_squared_error", figure(found[0].value)), ("test r2", _r2(shares, same)))
         columns = ("output", "mean absolute error", "root mean squared error", "r2")
         by_output = tuple(
-            (
-                str(number),
-                figure(absolute[number]),
-                figure(np.sqrt(squared[number])),
-                _r2(shares[[number]], same[same == number]),
-            )
+            (str(number), figure(absolute[number]), figure(np.sqrt(squared[number])), _r2(shares[[number]], same))
             for number in range(len(shares))
         )
         tables = (Table("the test set by output", columns, by_output),) if len(shares) > 1 else ()
@@ -122,12 +117,9 @@ class RegressionJudge(Judge):
 
 
 def _r2(shares: np.ndarray, same: np.ndarray) -> str:
-    """R², in words where there is none, or where it is 0 at most. `same`: of these, outputs whose targets are the same.
-
-    A NaN is of outputs that are no numbers.
-    """
-    if len(same):
+    """R², in words where there is none, or where it is 0 at most. `same`: outputs whose targets are the same."""
+    if np.isnan(shares).any():
         of = "" if len(shares) == 1 else f" of output {', '.join(map(str, same))}"
         return f"none: all targets{of} are the same"
-    worse = "; no better than the targets' mean for every example" if shares.mean() <= 0 else ""
+    worse = "" if shares.mean() > 0 else "; no better than the targets' mean for every example"
     return f"{shares.mean():.4f}{worse}"
