@@ -732,6 +732,29 @@ def test_a_folder_whose_name_an_address_would_change_is_refused(
     )
 
 
+def test_a_database_is_the_file_before_the_options_of_its_address(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tracker took them for a part of the name, and could not make that file: "could not convert string to float:
+    '9.new'"."""
+    from pipeline.tracking.store import Feed, open_store
+
+    place = tmp_path / "a place"
+    monkeypatch.chdir(place)  # which opening a database changes
+    with_options = records.check_uri("sqlite:///mlflow.db?timeout=9")
+    assert with_options == f"{uri}?timeout=9"
+    assert records.sqlite_path(with_options) == records.sqlite_path(uri) == place / "mlflow.db"
+    journal = Journal.begin(tmp_path, "run", CONFIG)
+    start(Mlflow(uri=with_options, experiment="study"), journal, "grid")  # a cell: nobody follows it
+    Feed(journal.folder, record_of(journal.folder), *open_store(with_options, "study")).advance()
+    assert [run.info.run_name for run in runs_of(uri)] == [journal.id]
+    assert not [path.name for path in place.iterdir() if "?" in path.name]
+    with pytest.raises(ValueError, match="a database in memory dies"):
+        records.check_uri("sqlite:///?timeout=9")
+    with pytest.raises(ValueError, match="not a tracking server"):
+        records.check_uri("sqlite:mlflow.db")
+
+
 def test_a_password_is_kept_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     uri = "http://me:sec@ret@127.0.0.1:1"

@@ -123,14 +123,19 @@ def check_uri(uri: str) -> str:
             f"{path} as a database's address is another file, for the ? or the %XX in it; name a database elsewhere, "
             "as tracking.uri=sqlite:///<file>"
         )
-    return uri if path is None else f"sqlite:///{path}"
+    return uri if path is None else f"sqlite:///{path}{_options(uri)}"
 
 
 def sqlite_path(uri: str) -> Path | None:
-    """The absolute path of the database of a sqlite URI; None for a server."""
+    """The absolute path of the database of a sqlite URI, without the options behind it; None for a server."""
     if not uri.startswith("sqlite"):
         return None
-    name = uri.partition(":///")[2]
+    name = uri.partition(":///")[2].removesuffix(_options(uri))
     if not name or name == ":memory:":
         raise ValueError("a database in memory dies with the tracker; give sqlite:///<file>")
     return Path(name).resolve()
+
+
+def _options(uri: str) -> str:
+    """What follows the file of a database's address, such as `?timeout=9`; a folder's `?` is refused (check_uri)."""
+    return "".join(uri.rpartition("/")[2].partition("?")[1:])
