@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 from command import with_small_disk
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pipeline.errors import RunError, UserError
 from pipeline.runs import journal as journals
@@ -824,6 +826,17 @@ def test_names_are_made_legal_by_one_rule() -> None:
     assert [legal_name(name) for name in ("loss", "a[0]", "train/loss: mean")] == ["loss", "a_0_", "train/loss: mean"]
     assert legal_name("x" * 300) != legal_name("x" * 301)
     assert len({legal_name(name) for name in ("acc@1", "acc_1", "acc%1", "acc_1/", "acc_1/_")}) == 5
+
+
+@settings(deadline=None)  # the first call imports MLflow
+@given(st.text(max_size=300) | st.text("./_ a-:[]1@", max_size=12) | st.text("/.a", min_size=238, max_size=252))
+def test_any_name_becomes_one_that_mlflow_takes(name: str) -> None:
+    """`..x` would resolve to what lies above, so that none of the run's metrics was taken."""
+    from mlflow.utils.validation import _validate_metric_name, _validate_param_name, _validate_tag_name
+
+    for validate in (_validate_metric_name, _validate_param_name, _validate_tag_name):
+        validate(legal_name(name))
+    assert len(legal_name(name)) <= 250
 
 
 def test_record_file_is_json(tmp_path: Path) -> None:

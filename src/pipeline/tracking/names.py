@@ -17,6 +17,7 @@ def legal_name(name: str) -> str:
     plain = re.sub(r"\[(\d+)\]", r"_\1_", name)
     legal = re.sub(r"[^/\w.\- :]", "_", plain)
     legal = "/".join("_" if part in ("", ".", "..") else part for part in legal.split("/"))
+    legal = f"_{legal[1:]}" if legal.startswith("..") else legal
     if legal != plain or len(legal) > NAME_LENGTH:
         legal = f"{legal[: NAME_LENGTH - 9]}_{zlib.crc32(name.encode('utf-8', 'replace')):08x}"
     return legal
