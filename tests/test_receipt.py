@@ -12,15 +12,17 @@ from typing import Any
 import pytest
 import yaml
 from command import brought, environment, failed, pipeline, refused
+from in_backend import experiment
 
 from pipeline import experiment as experiments
 from pipeline.machine import host as machine
 from pipeline.machine.capability import Resolved
-from pipeline.machine.device import Place
+from pipeline.machine.device import Gpu, Place
 from pipeline.machine.environment import differences
 from pipeline.machine.environment import environment as variables
+from pipeline.runs import receipt as receipts
 from pipeline.runs.hardware import device_differences
-from pipeline.runs.receipt import versions
+from pipeline.runs.receipt import hardware, unscaled, versions
 from pipeline.runs.repositories import git_state, repositories
 from pipeline.sweep.history import software_differences
 
@@ -219,6 +221,35 @@ def test_processors_of_one_name_are_told_apart() -> None:
     assert device_differences({**card, "host": one}, {**card, "memory_bytes": 2, "host": one}) == [
         "the device (NVIDIA H200: memory_bytes 1 -> 2)"
     ]
+
+
+def test_the_hardware_of_a_run_is_its_card_and_a_processor_of_any_number_of_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cards = (Gpu(0, "NVIDIA A100", 1, (8, 0)), Gpu(1, "NVIDIA H200", 2, (9, 0)))
+    monkeypatch.setattr(receipts, "gpus", lambda: cards)
+    alone, beside = (hardware(Resolved(Place(*place), "fp32", "", "")) for place in (("cpu",), ("gpu", 1)))
+    assert "cores" in alone and alone["name"]
+    host = {name: value for name, value in alone.items() if name != "cores"}
+    assert beside == {"name": "NVIDIA H200", "memory_bytes": 2, "compute_capability": "9.0", "host": host}
+
+
+@pytest.mark.parametrize(
+    ("precision", "layers", "said"),
+    [
+        ("fp16", [], "precision=fp16"),
+        ("fp32", ["float16", None], "model.layer_dtypes=[float16,null]"),
+        ("fp32", ["bfloat16", None], None),
+        *((name, [], None) for name in ("fp64", "fp32", "tf32", "bf16", "mixed_fp16", "mixed_bf16")),
+    ],
+)
+def test_who_trains_in_half_precision_without_loss_scaling(
+    precision: str, layers: list[str | None], said: str | None
+) -> None:
+    """So that gradients vanish in it, which nobody should find out by the result."""
+    resolved = Resolved(Place("cpu"), precision, "", "")
+    assert unscaled(experiment("torch", model=("mlp", {"layer_dtypes": layers})), resolved) == said
+    assert unscaled(experiment("torch", stage="evaluate"), resolved) is None  # which trains nothing
 
 
 @pytest.mark.parametrize(
