@@ -10,8 +10,12 @@ from in_backend import experiment, on_cpu
 
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import write_json
+from pipeline.runs.receipt import before
+from pipeline.runs.records import State
+from pipeline.runs.result import Metric, Result
 from pipeline.runs.swept import has, told_apart_by
-from pipeline.sweep.plan import Cell
+from pipeline.sweep.history import History
+from pipeline.sweep.plan import Cell, decide_one
 from pipeline.sweep.schedule import Outcome
 from pipeline.sweep.session import edited_meanwhile
 
@@ -57,3 +61,54 @@ def test_a_grid_or_a_search_says_which_run_latest_is(tmp_path: Path) -> None:
         start = max((tmp_path / "runs").glob("*-linear-*"))
     named = pipeline(tmp_path, *words, f"model.start={start.name}", "seed=1,2", "sweep.dry_run=true")
     assert named.stdout.splitlines()[0] == "2 cells: 2 to run"
+
+
+def past(root: Path, state: State, *, result: bool = False, **receipt: str) -> str:
+    """A run of the cell in `decided`, and how its receipt differs from one of now. Returns its id."""
+    asked = experiment("torch")
+    journal = Journal.begin(root, "past", dict(asked.config))
+    journal.write_receipt(before(asked, on_cpu(asked)) | receipt)
+    if result:
+        journal.write_result(Result((Metric("test/loss", 0.5, direction="min"),)))
+    if state != "RUNNING":
+        journal.finish(state, "it broke" if state == "FAILED" else None)
+    return journal.id
+
+
+def decided(root: Path, retry: str = "killed") -> tuple[str, str]:
+    asked = experiment("torch")
+    found = decide_one(Cell(0, {}, dict(asked.config), [], asked, on_cpu(asked)), retry, History(root))
+    return found.verdict, found.reason
+
+
+@pytest.mark.parametrize(
+    ("state", "result", "verdict", "reason"),
+    [
+        ("FINISHED", True, "done", "finished as {run}"),
+        ("FINISHED", False, "run", "{run} has lost its result.json"),
+        ("PRUNED", True, "run", "{run} was cut short by a search"),
+        ("KILLED", False, "run", "{run} was killed before its end; it has no checkpoint, so it begins anew"),
+        ("FAILED", False, "failed", "it broke; sweep.retry=failed runs it again"),
+        ("RUNNING", False, "elsewhere", "{run}, process "),
+    ],
+)
+def test_a_run_of_before_decides_by_its_end_unless_something_has_changed(
+    tmp_path: Path, state: State, result: bool, verdict: str, reason: str
+) -> None:
+    assert decided(tmp_path) == ("run", "new")
+    run = past(tmp_path, state, result=result)
+    found = decided(tmp_path)
+    assert found[0] == verdict and found[1].startswith(reason.format(run=run))
+    assert decided(tmp_path, "all") == ("run", "sweep.retry=all")
+    changed = past(tmp_path / "changed", state, result=result, code_sha256="of before")
+    assert decided(tmp_path / "changed") == ("run", f"changed since {changed}: the code")
+
+
+def test_the_nearest_run_of_before_says_why_a_cell_runs_again(tmp_path: Path) -> None:
+    """Of those that differ in as much a finished one; and one that failed alike runs again where that is asked for."""
+    finished = past(tmp_path, "FINISHED", result=True, code_sha256="of before")
+    past(tmp_path, "KILLED", code_sha256="of before that")
+    past(tmp_path, "FINISHED", result=True, code_sha256="of before", profiler="another")
+    assert decided(tmp_path) == ("run", f"changed since {finished}: the code")
+    past(tmp_path, "FAILED")
+    assert decided(tmp_path, "failed") == ("run", "failed before: it broke")
