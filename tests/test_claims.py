@@ -25,6 +25,7 @@ from pipeline.runs.records import State, Status, read_config
 from pipeline.sweep.claims import NAME, Claims, Shared
 from pipeline.sweep.history import History, Past
 from pipeline.sweep.plan import Cell
+from pipeline.sweep.schedule import Outcome
 
 HOLDER = """
 import sys, time
@@ -114,6 +115,26 @@ def test_a_cell_that_could_not_start_now_is_not_claimed(tmp_path: Path) -> None:
     with holder(tmp_path, asked.config_sha256()) as (_, said):
         assert said == "True"
     assert shared.next(always) is cell
+
+
+def test_a_cell_that_another_command_has_claimed_waits_for_it(tmp_path: Path) -> None:
+    """That is said once, and of other commands: of two of its own cells that share a run the second waits, too."""
+    asked, said = experiment("torch"), list[str]()
+    cells = [Cell(number, {}, dict(asked.config), [], asked, on_cpu(asked)) for number in range(2)]
+    shared = Shared(cells, History(tmp_path), Claims(tmp_path), said.append)
+    with holder(tmp_path, asked.config_sha256()) as (_, taken):
+        assert taken == "True"
+        for _ in range(3):
+            shared.try_again = 0.0
+            assert shared.next(always) is None and shared.waits
+        assert said == ["waiting for another command, which runs 2 of these cells"]
+    assert shared.next(always) is None  # it is looked at once in a while
+    shared.try_again = 0.0
+    assert shared.next(always) is cells[0] and shared.waits
+    assert shared.next(always) is None and len(said) == 1
+    shared.ended(Outcome(cells[0], "KILLED", "", 1.0, None))
+    shared.try_again = 0.0
+    assert shared.next(always) is cells[1] and not shared.waits
 
 
 def test_a_cell_that_does_not_fit_holds_none_up_behind_it(tmp_path: Path) -> None:
