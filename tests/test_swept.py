@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import DIGITS, done, pipeline, write_files
@@ -63,7 +64,7 @@ def test_a_grid_or_a_search_says_which_run_latest_is(tmp_path: Path) -> None:
     assert named.stdout.splitlines()[0] == "2 cells: 2 to run"
 
 
-def past(root: Path, state: State, *, result: bool = False, **receipt: str) -> str:
+def past(root: Path, state: State, *, result: bool = False, **receipt: Any) -> str:
     """A run of the cell in `decided`, and how its receipt differs from one of now. Returns its id."""
     asked = experiment("torch")
     journal = Journal.begin(root, "past", dict(asked.config))
@@ -112,3 +113,21 @@ def test_the_nearest_run_of_before_says_why_a_cell_runs_again(tmp_path: Path) ->
     assert decided(tmp_path) == ("run", f"changed since {finished}: the code")
     past(tmp_path, "FAILED")
     assert decided(tmp_path, "failed") == ("run", "failed before: it broke")
+
+
+@pytest.mark.parametrize(
+    ("receipt", "said"),
+    [
+        ({"imported_beside": {"no_such_module": {"sha256": "of before"}}}, "no_such_module"),
+        ({"profiler": {"_target_": "pipeline.profilers.torch.Torch"}}, "the profiler"),
+        ({"resumed": [{"differences": []}, {"differences": ["code"]}]}, "half of it was trained elsewhere"),
+        ({"versions": {"numpy": "1.0"}}, "numpy 1.0 -> "),
+        ({"environment": {"ONEDNN_DEFAULT_FPMATH_MODE": "BF16"}}, "ONEDNN_DEFAULT_FPMATH_MODE BF16 -> unset"),
+        ({"device": {"hardware": {"name": "another CPU"}}}, "the device (another CPU -> "),
+        ({"data_sha256": "of before"}, "the data"),
+    ],
+)
+def test_what_has_changed_since_a_cell_finished_is_named(tmp_path: Path, receipt: dict[str, Any], said: str) -> None:
+    run = past(tmp_path, "FINISHED", result=True, **receipt)
+    verdict, reason = decided(tmp_path)
+    assert verdict == "run" and said in reason.removeprefix(f"changed since {run}: ")
