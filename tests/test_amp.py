@@ -527,6 +527,25 @@ def test_claims_beside_what_was_measured(tmp_path: Path) -> None:
     }
 
 
+def test_a_median_of_one_seed_is_compared_with_the_same_seed(tmp_path: Path) -> None:
+    """fp64 has the first seed alone, whose rate was set against the median of three seeds of fp32."""
+    rates = {"fp64": (50,), "fp32": (100, 300, 400), "bf16": (200, 300, 400)}
+    runs = [
+        made_up(tmp_path / f"{name}{seed}", name, seed, rate, 0.9, 1.0)
+        for name, each in rates.items()
+        for seed, rate in enumerate(each)
+    ]
+    rows = compare.compare(runs)
+    table = tables.claimed(rows, on_cpu=True)
+    assert table.columns[2:] == ("fp64 to fp32 (n=1)", "fp32 to bf16")
+    (training,) = (row for row in table.rows if row[0] == "training, images/s, medians")
+    assert training[2:] == ("2.00x", "1.00x")
+    assert tables.speed(rows).title.startswith("speed: medians over seeds (fp64: n=1); the speed-up over fp32")
+    assert tables.speed(rows[1:]).title.startswith("speed: medians over seeds; the speed-up over fp32")
+    apart = compare.compare([runs[0], *runs[2:4]])  # no seed in common
+    assert [row[2] for row in tables.claimed(apart, on_cpu=True).rows[:6]] == ["-"] * 6
+
+
 def test_one_pair_of_runs_has_a_page_only_where_it_is_slower(tmp_path: Path) -> None:
     rates = {"fp32": 100, "bf16": 200, "mixed": 90}
     rows = compare.compare([made_up(tmp_path / name, name, 0, rate, 0.9, 1.0) for name, rate in rates.items()])

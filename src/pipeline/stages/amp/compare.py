@@ -98,6 +98,11 @@ class Compared:
     def median(self, of: Callable[[Measured], float]) -> float:
         return statistics.median(self.values(of))
 
+    def beside(self, other: Compared) -> tuple[Measured, ...]:
+        """Its runs of the seeds that the other has too: medians of others compare seeds with other seeds."""
+        seeds = {run.seed for run in other.runs}
+        return tuple(run for run in self.runs if run.seed in seeds)
+
 
 def compare(runs: Sequence[Measured]) -> list[Compared]:
     """Every precision of `runs`, in their order."""

@@ -17,7 +17,9 @@ from pipeline.stages.amp.measured import Measured
 
 def speed(rows: Sequence[Compared]) -> Table:
     """The table of rates, times and memory, a row for each precision."""
-    title = f"speed: medians over seeds; the speed-up over {BASELINE} with its 95 % interval (3 runs or more)"
+    fewer = ", ".join(f"{row.precision}: n={len(row.runs)}" for row in rows if len(row.runs) < _most(rows))
+    over = f"seeds ({fewer})" if fewer else "seeds"
+    title = f"speed: medians over {over}; the speed-up over {BASELINE} with its 95 % interval (3 runs or more)"
     busy = said_of(max((share for row in rows for run in row.runs if (share := run.cores_of_others)), default=None))
     return Table(
         f"{title}; uncertain: {busy}" if busy else title,
@@ -75,9 +77,13 @@ def seen(rows: Sequence[Compared]) -> Table:
 
 def claimed(rows: Sequence[Compared], *, on_cpu: bool) -> Table:
     """The table of what is claimed of half the width beside what was measured."""
-    heads = tuple(f"{wide.precision} to {narrow.precision}" for wide, narrow in halvings(rows))
+    heads = []
+    for wide, narrow in halvings(rows):
+        n = len(narrow.beside(wide))
+        heads.append(f"{wide.precision} to {narrow.precision}{f' (n={n})' * (n < _most(rows))}")
     lines = tuple((claim.text, claim.claimed, *claim.measured) for claim in claims(rows, on_cpu=on_cpu))
-    return Table("half the width: what is claimed, and what was measured", ("claim", "claimed", *heads), lines)
+    title = "half the width: what is claimed, and what was measured over the seeds of both"
+    return Table(title, ("claim", "claimed", *heads), lines)
 
 
 def write_csv(path: Path, rows: Sequence[Compared]) -> None:
@@ -90,6 +96,11 @@ def write_csv(path: Path, rows: Sequence[Compared]) -> None:
                 figures = [repr(run.value(name)) if name in run.metrics else "" for name in names]
                 about = [run.precision, run.effective, run.seed, run.folder.name, run.products]
                 writer.writerow([*about, f"{run.wall_s:.3f}", run.peak_bytes, *figures])
+
+
+def _most(rows: Sequence[Compared]) -> int:
+    """How many seeds the precision with the most of them has."""
+    return max(len(row.runs) for row in rows)
 
 
 def _speedup(row: Compared) -> str:
