@@ -80,7 +80,8 @@ class Bench:
     """What was found, as it is found, by side.
 
     `absent`: by label, why one takes no part. `ended`: why the process of one did not end well.
-    `unplaced`: why the product of `plan.placed` was not looked at.
+    `unplaced`: why the product of `plan.placed` was not looked at. `others`: that other processes were at work, in
+    words, or None; no share of the ceiling is kept then, since they slow both and not both alike.
     """
 
     def __init__(self, plan: Plan, absent: Mapping[str, str], run: Run) -> None:
@@ -90,6 +91,7 @@ class Bench:
         self.misplaced: dict[Side, Misplaced] = {}
         self.ended: dict[Side, str] = {}
         self.unplaced: dict[Side, str] = {}
+        self.others: str | None = None
 
     def time(self, side: Side) -> None:
         """Verify and time its products in a new process: each has its own place in memory, and its own spread."""

@@ -159,8 +159,9 @@ class Matmul(ByFramework):
                 for side in bench.plan.sides:
                     bench.place(side)
             tables.write_csv(samples, bench)
-        if others := had.note():
-            run.note(others)
+        bench.others = had.note()
+        if bench.others:
+            run.note(bench.others)
         facts = {"cores": bench.plan.cores, "cores_had": had.shares, "products": bench.facts()}
         run.journal.write_receipt(receipt | facts)
         shown, rows = tables.shown(bench), tuple(tables.summary(bench))

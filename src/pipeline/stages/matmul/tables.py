@@ -16,6 +16,7 @@ from pipeline.stages.matmul.misplaced import Misplaced
 from pipeline.stages.matmul.rates import Median, Rates, why_no_win, wins_from
 
 NOT_MEASURED = "not measured"
+NOT_KEPT = "-"
 
 
 def shown(bench: Bench) -> tuple[Table, ...]:
@@ -35,7 +36,7 @@ def of_dtype(bench: Bench, dtype: str) -> Table:
     rows = []
     for side, one in timed:
         row = [f"{one.found.size:,}", side.label, *_rate(one.rate)]
-        row += _share(one.share) * shares + [str(one.with_copies or "")] * copies
+        row += _share(bench, one) * shares + [str(one.with_copies or "")] * copies
         row += [small(one.found.error), *[str(len(one.found.samples))] * (len(counts) > 1)]
         rows.append(tuple(row))
     return Table(f"{dtype}; {medians_of(one for _, one in timed)}", tuple(columns), tuple(rows))
@@ -96,7 +97,7 @@ def metrics(bench: Bench) -> Iterator[Metric]:
     if timed:
         best = max(one.rate.median for _, one in timed)
         yield Metric("best/rate", best, "GFLOP/s", "time", "max")
-    shares = [one.share.median for _, one in timed if one.share]
+    shares = [share.median for _, one in timed if (share := _kept(bench, one))]
     if shares:
         yield Metric("best/share", max(shares), "", "time", "max")
     yield count("verified", len(timed), "products")
@@ -107,7 +108,7 @@ def metrics(bench: Bench) -> Iterator[Metric]:
     for side, one in timed:
         key = f"{side.key}/{one.found.problem.dtype}/{one.found.size}"
         yield from _with_ends(f"{key}/rate", one.rate, "GFLOP/s")
-        yield from _with_ends(f"{key}/share", one.share, "")
+        yield from _with_ends(f"{key}/share", _kept(bench, one), "")
         yield from _with_ends(f"{key}/rate_with_copies", one.with_copies, "GFLOP/s")
         yield Metric(f"{key}/error", one.found.error or 0, direction="min")
     for side, used in bench.memory.items():
@@ -177,9 +178,15 @@ def _rate(rate: Median) -> tuple[str, str]:
     return str(rate), "" if rate.ends is None else f"{digits(rate.ends[0])} to {digits(rate.ends[1])}"
 
 
-def _share(share: Median | None) -> list[str]:
+def _kept(bench: Bench, one: Rates) -> Median | None:
+    """Its share of the ceiling; None where there is none, or where others were at work."""
+    return None if bench.others else one.share
+
+
+def _share(bench: Bench, one: Rates) -> list[str]:
+    share = _kept(bench, one)
     if share is None:
-        return ["", ""]
+        return [NOT_KEPT if one.share else "", ""]
     ends = "" if share.ends is None else f"{100 * share.ends[0]:.1f} to {100 * share.ends[1]:.1f}"
     return [percent(share.median), ends]
 
@@ -215,15 +222,16 @@ def _of_ceilings(bench: Bench) -> str:
     known = ", ".join(f"{dtype} {digits(rate)}" for dtype, rate in found.items() if rate is not None)
     other = ", ".join(dtype for dtype, rate in found.items() if rate is None)
     text = f"share of multiply-adds on registers in the same round, GFLOP/s: {known}" if known else ""
+    text += "; uncertain, other processes are at work: no share is kept" if text and bench.others else ""
     return "; ".join(one for one in (text, f"{NOT_MEASURED}: {other}" if other else "") if one)
 
 
 def _above_ceiling(bench: Bench) -> Iterator[tuple[str, str]]:
     """Products beyond what is taken for the limit: then it was not one."""
     above = [
-        f"{side} {one.found.problem} {100 * one.share.median:.0f} %"
+        f"{side} {one.found.problem} {100 * share.median:.0f} %"
         for side, one in bench.timed
-        if one.share and (one.share.ends[0] if one.share.ends else one.share.median) > 1
+        if (share := _kept(bench, one)) and (share.ends[0] if share.ends else share.median) > 1
     ]
     if above:
         yield "above it", f"{', '.join(above)}: multiply-adds had less of the cores than these, or a lower clock rate"
