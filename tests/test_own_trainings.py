@@ -63,6 +63,8 @@ def test_its_receipt_and_journal(lit: Path) -> None:
     assert set(receipt["precision"]["observed"]["matrix_products"]) == {"float32"}
     assert receipt["device"]["effective"] == "cpu"
     assert receipt["parameters"] == 4 * 8 + 8 + 8 * 2 + 2
+    times = {*receipt, *metrics_of(lit)} & {"fit_s", "training_s"}
+    assert times == {"fit_s"}  # its validations are in it, which are not in other stages' training_s
     lines = journal(lit)
     steps = [line for line in lines if "train_loss_step" in str(line)]
     epochs = [line for line in lines if "train_loss_epoch" in str(line) and "val_loss" in str(line)]
@@ -109,7 +111,7 @@ def test_a_name_that_no_metric_can_have_is_refused(name: str) -> None:
     assert numbers({"val/loss": 1}) == {"val/loss": 1.0}
 
 
-@pytest.mark.parametrize("name", ["epochs", "steps", "training_s", "epoch/number"])
+@pytest.mark.parametrize("name", ["epochs", "steps", "fit_s", "epoch/number"])
 def test_a_name_that_every_run_has_is_refused(name: str) -> None:
     """It took the result of a training with it, at its end."""
     with pytest.raises(UserError, match=f"the metric {name}: the run itself has one of this name; log it by another"):

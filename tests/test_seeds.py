@@ -148,6 +148,8 @@ def test_the_time_is_that_of_all_seeds_and_the_memory_the_highest() -> None:
             *("0", Path(), {}, speed),
             {
                 "training_s": seconds,
+                "compile_s": 0.5 * seconds,
+                "first_block_s": 10 + seconds,
                 "peak_memory": {"process_bytes": peak},
                 "training_rate": {"cold": peak == 9, "cores_of_others": share},
             },
@@ -162,6 +164,8 @@ def test_the_time_is_that_of_all_seeds_and_the_memory_the_highest() -> None:
     rates = {"unit": "images/s", "median": 20.0, "min": 10.0, "max": 40.0, "n": 3}
     assert timings(runs) == {
         "training_s": 7.0,
+        "compile_s": 3.5,
+        "first_block_s": 12.0,
         "training_rate": {**rates, "cold": True, "cores_of_others": 0.5},
         "peak_memory": {"process_bytes": 9},
     }

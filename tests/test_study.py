@@ -36,7 +36,7 @@ from pipeline.study import report as study_report
 from pipeline.study.check import Difference, Row, check, same_result, show
 from pipeline.study.compose import compose, resolved_config
 from pipeline.study.data import fetch
-from pipeline.study.outcome import Outcome, flat, nested, write_curves
+from pipeline.study.outcome import Outcome, flat, nested, timings, write_curves
 from pipeline.study.report import differences as differences_of
 from pipeline.study.report import draw, report
 from pipeline.study.run import run
@@ -480,6 +480,14 @@ def test_the_modules_that_draw_and_write_are_tracked(some: Copy, monkeypatch: py
 def test_the_module_that_notes_how_cells_were_timed_is_tracked() -> None:
     """study/<stage>/receipt.json has these notes."""
     assert {"pipeline.sweep.notes", "pipeline.machine.others"} <= writers_of(["pipeline.stages.cells"]).keys()
+
+
+def test_the_times_are_all_that_the_receipt_has(tmp_path: Path) -> None:
+    """When the first block had ended, and how long compiling took, were left out on TensorFlow and JAX."""
+    run = Run(Journal.begin(tmp_path, "seeds", {}), Console(file=io.StringIO()))
+    receipt = {"training_s": 2.0, "first_block_s": 1.5, "compile_s": 0.5, "samples_s": 0.25, "fit_s": 3.0}
+    found = timings(run.folder, {**receipt, "seed": 1}, ())
+    assert found == {"run_s": found["run_s"], **receipt}
 
 
 @pytest.mark.parametrize("last", [{"val_loss": 0.25}, {}])

@@ -87,7 +87,7 @@ def finished(experiment: Experiment, resolved: Resolved, run: Run, fit: OwnFit, 
     for name, text in fit.files.items():
         run.artifact(f"module/{name}").write_text(text, encoding="utf-8")
     receipt |= {"weights_sha256": weights.digest(fit.weights), "parameters": fit.parameters, "data": NOT_KNOWN}
-    receipt |= {"initial_weights": NOT_KNOWN, "peak_memory": fit.peak_memory, "training_s": fit.seconds, **run.marks}
+    receipt |= {"initial_weights": NOT_KNOWN, "peak_memory": fit.peak_memory, "fit_s": fit.seconds, **run.marks}
     problem = add_seen(receipt, experiment, resolved, fit)
     receipt["wall_time_s"] = run.earlier_s + seconds_since_start()
     run.journal.write_receipt(receipt)
@@ -99,7 +99,7 @@ def finished(experiment: Experiment, resolved: Resolved, run: Run, fit: OwnFit, 
             *fit.metrics,
             count("epochs", fit.epochs),
             count("steps", fit.steps),
-            seconds("training_s", fit.seconds),
+            seconds("fit_s", fit.seconds),
         ),
         table=tuple(table),
         notes=(problem,) if problem else (),

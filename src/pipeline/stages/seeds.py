@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pipeline.experiment.training import Training
     from pipeline.sweep.entries import Entry
 
+# What the receipt says of times in all seeds: how long they trained and compiled, and when a usual one had begun.
+OF_ALL = {"training_s": sum, "compile_s": sum, "first_step_s": statistics.median, "first_block_s": statistics.median}
 FROM_FIRST = ("precision", "device", "parameters", "task")  # of the first seed's receipt: the same for all
 
 
@@ -191,7 +193,7 @@ def timings(trained: Sequence[Trained]) -> dict[str, Any]:
     of_others = [one["cores_of_others"] for one in each if one["cores_of_others"] is not None]
     peaks = [one.receipt["peak_memory"] for one in trained]
     return {
-        "training_s": sum(one.receipt["training_s"] for one in trained),
+        **{name: of(took) for name, of in OF_ALL.items() if (took := _of_receipts(trained, name))},
         "training_rate": {
             "unit": trained[0].rate.unit,
             "median": statistics.median(found),
@@ -203,6 +205,11 @@ def timings(trained: Sequence[Trained]) -> dict[str, Any]:
         },
         "peak_memory": {key: max(peak[key] for peak in peaks) for key in peaks[0]},
     }
+
+
+def _of_receipts(trained: Sequence[Trained], name: str) -> list[float]:
+    """The seeds' times of that name, of those that have one: only what compiles has `compile_s`."""
+    return [one.receipt[name] for one in trained if name in one.receipt]
 
 
 def log_epochs(run: Run, trained: Sequence[Trained]) -> None:

@@ -80,7 +80,7 @@ def fit(asked: Asked, experiment: Experiment, resolved: Resolved, run: Run) -> O
         watch = Watch(run)
         steps = _train(net, splits, listed, asked, watch)
         watch.note_unchanged(weights.from_keras(net), weights.trained_keras(net), steps)
-        seconds = watch.training_s
+        seconds = watch.fit_s
         return OwnFit(
             weights=weights.from_keras(net),
             metrics=watch.metrics(_tested(net, splits)),

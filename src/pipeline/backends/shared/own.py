@@ -27,7 +27,7 @@ from pipeline.spec import named_object
 if TYPE_CHECKING:
     from pipeline.runs.run import Run
 
-RUNS_OWN = ("epochs", "steps", "training_s", EPOCH)  # metrics that every run has, whatever it trains
+RUNS_OWN = ("epochs", "steps", "fit_s", EPOCH)  # metrics that every run has, whatever it trains
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Watch:
         of_last = [name for name, epoch in self.epoch_of.items() if epoch == self.epochs]
         if self.epochs:
             run.last_epoch = self._of_epoch({name: self.last[name] for name in of_last})  # there may be no other epoch
-        self.seconds: float = kept.get("training_s", 0.0)  # of the processes before this one
+        self.seconds: float = kept.get("fit_s", 0.0)  # of the processes before this one
         self.observation = None if run.checkpoint is None else observation_of(run.checkpoint)  # where the backend looks
         self.started = time.perf_counter()
         self.over: bool = kept.get("over", False)  # nothing but the test is left
@@ -140,8 +140,8 @@ class Watch:
         self.save: Callable[[Path], Any] | None = None
 
     @property
-    def training_s(self) -> float:
-        """Seconds since the training began, were it one process."""
+    def fit_s(self) -> float:
+        """Seconds since the user's fit began, were it one process: its validations and callbacks are in it too."""
         return self.seconds + time.perf_counter() - self.started
 
     def step(self, metrics: Mapping[str, Any], step: int) -> None:
@@ -176,7 +176,7 @@ class Watch:
         written.parent.mkdir(exist_ok=True)
         self.save(written)
         progress = {"epochs": self.epochs, "last": self.last, "epoch_of": self.epoch_of}
-        progress |= {"training_s": self.training_s, "over": self.over}
+        progress |= {"fit_s": self.fit_s, "over": self.over}
         progress |= {"observation": None if self.observation is None else plain(self.observation)}
         return {**progress, "note": f"not exact: from the end of epoch {self.epochs}"}, {"state": written.replace}
 

@@ -113,7 +113,7 @@ def fit(asked: Asked, experiment: Experiment, resolved: Resolved, run: Run) -> O
             follow.write(made_trainer, over=True)
         watch.refuse_untrained(made_trainer.global_step)
         watch.note_unchanged(weights.from_torch(net), weights.trained_torch(net), made_trainer.global_step)
-        seconds = watch.training_s
+        seconds = watch.fit_s
         tested: Sequence[Mapping[str, float]] = ()
         if _overridden(net, held, "test_dataloader") and _overridden(net, None, "test_step"):
             with _warnings_noted(run):
