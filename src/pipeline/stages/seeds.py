@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -33,7 +33,12 @@ if TYPE_CHECKING:
     from pipeline.sweep.entries import Entry
 
 # What the receipt says of times in all seeds: how long they trained and compiled, and when a usual one had begun.
-OF_ALL = {"training_s": sum, "compile_s": sum, "first_step_s": statistics.median, "first_block_s": statistics.median}
+OF_ALL: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "training_s": sum,
+    "compile_s": sum,
+    "first_step_s": statistics.median,
+    "first_block_s": statistics.median,
+}
 FROM_FIRST = ("precision", "device", "parameters", "task")  # of the first seed's receipt: the same for all
 
 
