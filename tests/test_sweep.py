@@ -102,6 +102,8 @@ def test_the_table_over_the_grid_and_its_best(grid: Done, place: Path) -> None:
         epochs = [record.metrics for record in read_metrics(run) if "validation/accuracy" in record.metrics]
         (row,) = (row for row in rows.values() if row["run"] == run.name)
         assert float(row["validation/accuracy"]) == epochs[-1]["validation/accuracy"]
+        wall_s = json.loads((run / "receipt.json").read_text())["wall_time_s"]
+        assert float(row["seconds"]) == pytest.approx(wall_s, abs=1e-3)  # it was less than that
     assert (grids(place)[0] / "artifacts" / "grid.png").stat().st_size > 5000
 
 

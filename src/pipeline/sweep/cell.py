@@ -85,14 +85,6 @@ def run_of(job: Path) -> Path | None:
         return None
 
 
-def seconds_of(job: Path, run: Path) -> float:
-    """Seconds from when the cell became this run to its last status; both files have the clock of one file system."""
-    try:
-        return max(0.0, (run / "status.json").stat().st_mtime - job.with_suffix(".run").stat().st_mtime)
-    except OSError:
-        return 0.0
-
-
 def runs_noted(folder: Path) -> set[str]:
     """The numbers, as in their job files' names, of the cells below a grid's folder that have become runs."""
     try:

@@ -13,7 +13,7 @@ from pipeline.cli.exits import stop_held_back
 from pipeline.errors import Stopped
 from pipeline.experiment.settings import Sweep
 from pipeline.runs.lookup import close_run
-from pipeline.runs.records import TOO_LONG, read_status
+from pipeline.runs.records import TOO_LONG, duration, read_status
 from pipeline.sweep.cell import (
     GRACE_SECONDS,
     Job,
@@ -22,7 +22,6 @@ from pipeline.sweep.cell import (
     log_file,
     run_of,
     runs_noted,
-    seconds_of,
     write_job,
 )
 from pipeline.sweep.plan import Cell
@@ -235,16 +234,12 @@ class Schedule:
             self.executor.stop(running.cell.number, kill=True)
 
     def _end(self, running: Running, violent: str | None) -> None:
-        seen = running.run
         self._note_run(running)
         self.changed = time.monotonic()
         if running.stopping_since is not None:
             violent = TooLong(f"{TOO_LONG}sweep.timeout={self.settings.timeout:g} s")
         state, reason = self._verdict(running, violent)
-        seconds = time.monotonic() - running.since
-        if running.run is not None and running.run != seen:  # it has become a run since the last look
-            seconds = seconds_of(running.job, running.run)
-        outcome = self.source.ended(Outcome(running.cell, state, reason, seconds, running.run))
+        outcome = self.source.ended(Outcome(running.cell, state, reason, _took(running), running.run))
         self.outcomes.append(outcome)
         self.ran.append(outcome)
         self.watcher.ended(outcome)
@@ -283,6 +278,13 @@ class Schedule:
             while self.running and time.monotonic() < end:
                 self._take_ended()
                 time.sleep(self._pause())
+
+
+def _took(running: Running) -> float:
+    """Seconds of the cell's run, as all else says them of a run; of one that became none, since it was started."""
+    status = None if running.run is None else read_status(running.run)
+    took = None if running.run is None or status is None else duration(running.run, status)
+    return time.monotonic() - running.since if took is None else took
 
 
 class Listed(Source):
