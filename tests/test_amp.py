@@ -20,6 +20,7 @@ from pipeline.backends.shared.step_breakdown import steps_to_watch, window, with
 from pipeline.report.canvas import COLOURS, canvas
 from pipeline.report.intervals import half_width
 from pipeline.runs import weights
+from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Metric, by_name
 from pipeline.runs.result import rate as rate_of
 from pipeline.stages.amp import claims, compare, figures, tables, why
@@ -76,7 +77,12 @@ def test_every_precision_and_seed_is_a_run_of_its_own(studies: Studies, backend:
     cells = [(name, "0") for name in names]
     assert [(row["precision"], row["seed"]) for row in rows] == cells
     for row in rows:
-        assert status(study.parent / row["run"]).state == "FINISHED"
+        cell = study.parent / row["run"]
+        assert status(cell).state == "FINISHED"
+        receipt = read_json(cell / "receipt.json")
+        assert receipt["probe_s"] > 0  # which the run's wall time left out
+        assert float(row["wall_s"]) == pytest.approx(receipt["wall_time_s"] - receipt["probe_s"], abs=2e-3)
+        assert receipt["wall_time_s"] > receipt["training_s"] + receipt["probe_s"]
     lines = [line.split() for line in result.splitlines()]
     assert ["mixed", "mixed_bf16", "bfloat16", "1"] in [line[:4] for line in lines]
     assert all([line[:1] for line in lines].count([name]) == 3 for name in names)  # a line in each of three tables

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import time
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -72,10 +73,10 @@ def train(
         beside("training curves: not drawn", partial(draw_curves, run, experiment, data, fit, measured.metrics)),
         beside("test set: not drawn", partial(judge.draw, run, experiment.name)),
     ]
-    receipt |= timings(run, fit.epochs, data.task.unit, of_others)
     if probe:
         step_s = experiment.training.batch_size * data.task.units / median_rate(fit.epochs)
         also.append(beside("a step: not measured", partial(probe_a_step, run, experiment, resolved, data, step_s)))
+    receipt |= timings(run, fit.epochs, data.task.unit, of_others)
     run.journal.write_receipt(receipt)
     together, scaled = joined(also), () if fit.loss_scale is None else fit.loss_scale.metrics()
     return Result(
@@ -284,11 +285,15 @@ def probe_a_step(run: Run, experiment: Experiment, resolved: Resolved, data: Dat
 
     `step_s`: what a step of the training took.
     """
-    backend = importlib.import_module(experiment.backend.probe)
-    first = backend.first_step(experiment, data, resolved)
-    weights.save(run.artifact("probe/gradients.npz"), first.gradients)
-    weights.save(run.artifact("probe/weights.npz"), first.weights)
-    parts = backend.step_breakdown(experiment, data, resolved, step_s)
-    found = step_breakdown.as_json(backend.machine(experiment, resolved), parts)
-    text = json.dumps({"loss": first.loss, **found}, indent=1)
-    run.artifact("probe/step.json").write_text(text + "\n", encoding="utf-8")
+    started = time.perf_counter()
+    try:
+        backend = importlib.import_module(experiment.backend.probe)
+        first = backend.first_step(experiment, data, resolved)
+        weights.save(run.artifact("probe/gradients.npz"), first.gradients)
+        weights.save(run.artifact("probe/weights.npz"), first.weights)
+        parts = backend.step_breakdown(experiment, data, resolved, step_s)
+        found = step_breakdown.as_json(backend.machine(experiment, resolved), parts)
+        text = json.dumps({"loss": first.loss, **found}, indent=1)
+        run.artifact("probe/step.json").write_text(text + "\n", encoding="utf-8")
+    finally:
+        run.marks["probe_s"] = time.perf_counter() - started

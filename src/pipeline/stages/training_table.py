@@ -77,7 +77,8 @@ def time_rows(fit: Fit, receipt: Mapping[str, Any], unit: str, period: str) -> l
 def wall_row(receipt: Mapping[str, Any]) -> tuple[str, str]:
     """How long the run took so far, and its training."""
     wall, training = (table.seconds(receipt[name]) for name in ("wall_time_s", "training_s"))
-    return "wall time", f"{wall}, of which training {training}"
+    probed = f", measuring a step {table.seconds(receipt['probe_s'])}" if "probe_s" in receipt else ""
+    return "wall time", f"{wall}, of which training {training}{probed}"
 
 
 def timed_to_now(run: Run, result: Result) -> Result:

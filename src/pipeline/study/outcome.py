@@ -24,8 +24,8 @@ from pipeline.study import documents
 ROOT = Path("study")
 # The receipt's entries that differ from run to run of the same study.
 TIMINGS = (
-    "wall_time_s", "training_s", "fit_s", "first_step_s", "first_block_s", "compile_s", "samples_s", "training_rate",
-    "peak_memory",
+    "wall_time_s", "training_s", "fit_s", "first_step_s", "first_block_s", "compile_s", "samples_s", "probe_s",
+    "training_rate", "peak_memory",
 )  # fmt: skip
 SUMMARY = "summary.md"  # what a stage has to say in words and tables, where it has
 
