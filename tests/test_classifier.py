@@ -33,6 +33,7 @@ from pipeline.report.figures import by, image_sheet
 from pipeline.runs import weights
 from pipeline.runs.fit import Epoch, Fit, Observation, Start
 from pipeline.runs.journal import Journal
+from pipeline.runs.json_files import read_json
 from pipeline.runs.loss_scale import LossScale
 from pipeline.runs.records import read_metrics
 from pipeline.runs.run import Run
@@ -352,6 +353,21 @@ def test_weights_count_as_left_alone_by_the_updates_that_made_them() -> None:
     ):
         assert one.unchanged == ["0.kernel"]
         assert said in str(course.said_of_unchanged(one, {"unchanged_weights": one.unchanged}))
+
+
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+def test_an_average_that_stayed_is_told_from_weights_that_did(tmp_path: Path, backend: str) -> None:
+    """It was said that the training had not changed the weights, of which it was the average alone."""
+    words = ("dataset=digits", "model=linear", "training.epochs=1", f"backend={backend}", "tracking=none")
+    run = done(tmp_path, *words, "training.ema=0.9999999999")
+    receipt, notes = read_json(run / "receipt.json"), read_json(run / "result.json")["notes"]
+    (kernel,) = receipt["unchanged_averages"]  # the bias starts as 0, to which any number can be added
+    assert "unchanged_weights" not in receipt
+    said = (
+        f"training.ema=0.9999999999: 40 steps have changed the weights, but not the average of {kernel}, which is "
+        "judged and saved: a step moves it by 1e-10 of the difference, too little for its dtype; use a smaller training.ema"
+    )
+    assert [one for one in notes if "changed" in one] == [said]
 
 
 # stage=evaluate

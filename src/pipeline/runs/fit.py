@@ -125,7 +125,10 @@ class Start:
 
 @dataclass(frozen=True)
 class Fit:
-    """A trained model: its weights, how each epoch went and what was observed. `kept`: which weights these are."""
+    """A trained model: its weights, how each epoch went and what was observed. `kept`: which weights these are.
+
+    `behind_average`: where those are a moving average, the digests of the weights themselves at the end.
+    """
 
     weights: Weights
     epochs: tuple[Epoch, ...]
@@ -136,6 +139,7 @@ class Fit:
     start: Start = Start()
     cpu_threads: int | None = None  # of one operation; None: the framework's own choice
     kept: dict[str, object] = field(default_factory=dict)
+    behind_average: Mapping[str, str] = field(default_factory=dict)
     processes: dict[str, object] | None = None  # of a training by several
     files: dict[str, str] = field(default_factory=dict)  # name -> text, for example Keras's model as JSON
 
@@ -163,3 +167,9 @@ class Fit:
             return []
         before = self.start.digests
         return [name for name, array in self.weights.items() if before.get(name) == digest({name: array})]
+
+    @property
+    def unchanged_averages(self) -> list[str]:
+        """Those of `unchanged` that the steps did change: it is their moving average that stayed as it was."""
+        behind, before = self.behind_average, self.start.digests
+        return [name for name in self.unchanged if behind.get(name, before[name]) != before[name]]

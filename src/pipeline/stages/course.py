@@ -105,6 +105,7 @@ def fitted(
     for said in (
         said_of_updates(experiment, receipt),
         said_of_unchanged(fit, receipt),
+        said_of_unchanged_averages(experiment, fit, receipt),
         said_of_statistics(experiment, fit),
     ):
         if said:
@@ -125,8 +126,11 @@ def of_updates(experiment: Experiment, fit: Fit, task: Task) -> dict[str, Any]:
         found["updates"] = {
             kind: [name for name in kinds if kinds[name] == kind] for kind in dict.fromkeys(kinds.values())
         }
-    if names := fit.unchanged:
+    averages = fit.unchanged_averages
+    if names := [name for name in fit.unchanged if name not in averages]:
         found["unchanged_weights"] = names
+    if averages:
+        found["unchanged_averages"] = averages
     return found
 
 
@@ -140,6 +144,19 @@ def said_of_unchanged(fit: Fit, receipt: Mapping[str, Any]) -> str | None:
     return (
         f"the training has {what} in {fit.updates:,} steps: the loss does not depend on them, their gradient is 0, "
         "or their updates are too small for their dtype"
+    )
+
+
+def said_of_unchanged_averages(experiment: Experiment, fit: Fit, receipt: Mapping[str, Any]) -> str | None:
+    """Weights that the steps changed and whose moving average, which is saved, is still what they were at first."""
+    names, ema = receipt.get("unchanged_averages", []), experiment.training.ema
+    if not names or ema is None:
+        return None
+    which = "any weight" if len(names) == len(fit.start.digests) else cut(", ".join(names))
+    return (
+        f"training.ema={ema}: {fit.updates:,} steps have changed the weights, but not the average of {which}, which is "
+        f"judged and saved: a step moves it by {1 - ema:.0e} of the difference, too little for its dtype; use a "
+        "smaller training.ema"
     )
 
 

@@ -99,6 +99,7 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
             cpu_threads=settings_module.cpu_threads(),
             weights=kept,
             kept=watch.kept(),
+            behind_average=digests(weights.from_keras(model), start.digests) if experiment.training.ema else {},
             epochs=tuple(watch.epochs),
             loss_scale=watch.loss_scale,
             observed=seen or engine.observe(),

@@ -80,6 +80,7 @@ def train(experiment: Experiment, data: Data, resolved: Resolved, run: Run, othe
             cpu_threads=torch.get_num_threads(),
             weights=kept,
             kept=watch.kept(),
+            behind_average=digests(weights.from_torch(net), start.digests) if experiment.training.ema else {},
             epochs=tuple(watch.epochs),
             loss_scale=watch.loss_scale,
             observed=module.observation,
