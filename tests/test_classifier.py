@@ -352,7 +352,9 @@ def test_weights_count_as_left_alone_by_the_updates_that_made_them() -> None:
         (replace(fit, kept={"weights": "best", "step": 3}), "in 3 steps: "),
     ):
         assert one.unchanged == ["0.kernel"]
-        assert said in str(course.said_of_unchanged(one, {"unchanged_weights": one.unchanged}))
+        assert said in str(
+            course.said_of_unchanged(in_backend.experiment("torch"), one, {"unchanged_weights": one.unchanged})
+        )
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
@@ -365,7 +367,8 @@ def test_an_average_that_stayed_is_told_from_weights_that_did(tmp_path: Path, ba
     assert "unchanged_weights" not in receipt
     said = (
         f"training.ema=0.9999999999: 40 steps have changed the weights, but not the average of {kernel}, which is "
-        "judged and saved: a step moves it by 1e-10 of the difference, too little for its dtype; use a smaller training.ema"
+        "judged and saved: a step moves it by 1e-10 of the difference, too little for its dtype; use a smaller "
+        "training.ema"
     )
     assert [one for one in notes if "changed" in one] == [said]
 

@@ -14,6 +14,7 @@ from in_backend import Outcomes, outcomes, own_models
 from pipeline.models.weights import kind_of
 from pipeline.runs.json_files import read_json
 from pipeline.runs.weights import Weights, digest, load
+from pipeline.stages import course
 
 OTHERS = TORCH_THEN_WIDE[1:]
 CLOSE = {"fp32": 1e-4, "fp64": 1e-10}
@@ -170,6 +171,18 @@ def test_a_weight_that_the_loss_does_not_reach_has_a_gradient_of_zero_in_keras(t
     kept = [saved(done(tmp_path, *words, f"backend={backend}", **known)) for backend in ("tensorflow", "jax")]
     for name, array in kept[0].items():
         np.testing.assert_allclose(array, kept[1][name], atol=1e-6)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", ["torch", "tensorflow", "jax"])
+def test_a_weight_decay_of_what_the_loss_does_not_reach_is_of_the_framework(tmp_path: Path, backend: str) -> None:
+    """On TensorFlow and JAX it shrinks such a weight, which counts as changed; torch leaves it, and nobody said so."""
+    words = (*DIGITS, "model=linear", "training.steps=6", f"backend={backend}", "model._target_=own_models.Spare")
+    known = {"PIPELINE_MODULES": "own_models", "PYTHONPATH": str(Path(__file__).parent)}
+    names, notes = left(done(tmp_path, *words, "optimizer=adamw", **known))
+    kernels = [name for name in names if name.endswith("kernel")]
+    assert (kernels, len(notes)) == ((["spare.kernel"], 1) if backend == "torch" else ([], len(notes)))
+    assert all(one.endswith(f"dtype; {course.NOT_DECAYED}") for one in notes) == (backend == "torch")
 
 
 @pytest.mark.wide

@@ -41,6 +41,11 @@ if TYPE_CHECKING:
     from pipeline.runs.run import Run, Watcher
 
 
+NOT_DECAYED = (
+    "torch decays no weight that the loss does not depend on; TensorFlow and JAX do, where such weights are not noted"
+)
+
+
 def train(
     experiment: Experiment,
     resolved: Resolved,
@@ -104,7 +109,7 @@ def fitted(
     receipt |= of_updates(experiment, fit, data.task)
     for said in (
         said_of_updates(experiment, receipt),
-        said_of_unchanged(fit, receipt),
+        said_of_unchanged(experiment, fit, receipt),
         said_of_unchanged_averages(experiment, fit, receipt),
         said_of_statistics(experiment, fit),
     ):
@@ -134,16 +139,18 @@ def of_updates(experiment: Experiment, fit: Fit, task: Task) -> dict[str, Any]:
     return found
 
 
-def said_of_unchanged(fit: Fit, receipt: Mapping[str, Any]) -> str | None:
+def said_of_unchanged(experiment: Experiment, fit: Fit, receipt: Mapping[str, Any]) -> str | None:
     """Weights that came out of several steps as they went in: an optimizer was to change them."""
     names = receipt.get("unchanged_weights", [])
     if not names:
         return None
     all_of_it = len(names) == len(fit.start.digests)
     what = "changed none of its weights" if all_of_it else f"not changed {cut(', '.join(names))}"
+    decayed = experiment.backend.name == "torch" and bool(getattr(experiment.optimizer, "weight_decay", 0))
+    elsewhere = f"; {NOT_DECAYED}" if decayed else ""
     return (
         f"the training has {what} in {fit.updates:,} steps: the loss does not depend on them, their gradient is 0, "
-        "or their updates are too small for their dtype"
+        f"or their updates are too small for their dtype{elsewhere}"
     )
 
 
