@@ -20,9 +20,11 @@ from pipeline.models import Shapes
 from pipeline.models import weights as layers
 from pipeline.models.mlp import Mlp
 from pipeline.runs import weights
+from pipeline.runs.fit import Epoch, Fit, Observation
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import metrics_of
+from pipeline.stages import course
 from pipeline.tasks.classification import Classification
 
 DIGITS = ("dataset=digits", "model=linear", "tracking=none")
@@ -319,6 +321,34 @@ def test_a_limit_of_time_that_is_not_reached_changes_nothing(tmp_path: Path, bac
     runs_of = [done(tmp_path, *words), done(tmp_path, *words, "training.max_time=600")]
     digests = [read_json(run / "receipt.json")["weights_sha256"] for run in runs_of]
     assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "trained", "compiled", "said"),
+    [
+        (2.0, 3.5, 6.0, "training.max_time=2: training took 9.50 s, of which 6.00 s compiling: a step under way is "),
+        (2.0, 3.5, 0.0, "training.max_time=2: training took 3.50 s: a step under way is finished, and so is compiling"),
+        (2.0, 2.5, 0.25, "None"),
+        (100.0, 101.5, 2.0, "None"),
+        (None, 101.5, 2.0, "None"),
+    ],
+)
+def test_a_training_longer_than_its_time_says_so(
+    given: float | None, trained: float, compiled: float, said: str
+) -> None:
+    """A compilation of half a minute passed a limit of five seconds without a word."""
+    asked = experiment("torch", training=("default", {"max_time": given}))
+    epoch = Epoch(number=1, seconds=trained, steps=6, units=100, train_loss=1.0)
+    fit = Fit({}, (epoch,), Observation(how=""), parameters=4, peak_memory={})
+    assert str(course.said_of_overtime(asked, fit, compiled)).startswith(said)
+
+
+@pytest.mark.wide
+def test_compiling_that_takes_all_the_time_is_in_the_result(tmp_path: Path) -> None:
+    run = done(tmp_path, *DIGITS, "backend=jax", "model=cnn", "training.max_time=0.1", "training.epochs=2")
+    notes = [one for one in read_json(run / "result.json")["notes"] if one.startswith("training.max_time=0.1: ")]
+    receipt = read_json(run / "receipt.json")
+    assert (len(notes) == 1) == (receipt["training_s"] + receipt.get("compile_s", 0.0) > 1.1)
 
 
 @pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.wide)])

@@ -20,6 +20,7 @@ from pipeline.machine.capability import Resolved
 from pipeline.machine.launched import launched
 from pipeline.machine.others import Others
 from pipeline.models.weights import STATISTICS, kind_of
+from pipeline.report import table
 from pipeline.runs import receipt as receipts
 from pipeline.runs import weights
 from pipeline.runs.beside import beside, joined
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from pipeline.runs.run import Run, Watcher
 
 
+OVERTIME_S, OVERTIME = 1.0, 0.1  # seconds, and as a part of what was given, from which on overtime is noted
 NOT_DECAYED = (
     "torch decays no weight that the loss does not depend on; TensorFlow and JAX do, where such weights are not noted"
 )
@@ -112,6 +114,7 @@ def fitted(
         said_of_unchanged(experiment, fit, receipt),
         said_of_unchanged_averages(experiment, fit, receipt),
         said_of_statistics(experiment, fit),
+        said_of_overtime(experiment, fit, run.marks.get("compile_s", 0.0)),
     ):
         if said:
             run.note(said)
@@ -187,6 +190,18 @@ def said_of_statistics(experiment: Experiment, fit: Fit) -> str | None:
     return (
         f"training.ema={ema}: the running statistics of {cut(layers)} are not averaged; the average is judged and "
         "saved with those of the weights themselves: compute them anew on training examples before you use it"
+    )
+
+
+def said_of_overtime(experiment: Experiment, fit: Fit, compile_s: float) -> str | None:
+    """Where a training was clearly longer than it was given: neither a step nor a compilation is cut short."""
+    given, took = experiment.training.max_time, sum(epoch.seconds for epoch in fit.epochs) + compile_s
+    if given is None or took - given < max(OVERTIME_S, OVERTIME * given):
+        return None
+    compiling = f", of which {table.seconds(compile_s)} compiling" if compile_s else ""
+    return (
+        f"training.max_time={given:g}: training took {table.seconds(took)}{compiling}: a step under way is finished, "
+        "and so is compiling"
     )
 
 
