@@ -21,6 +21,7 @@ from pipeline.report.canvas import COLOURS, canvas
 from pipeline.report.intervals import half_width
 from pipeline.runs import weights
 from pipeline.runs.json_files import read_json
+from pipeline.runs.records import read_config
 from pipeline.runs.result import Metric, by_name
 from pipeline.runs.result import rate as rate_of
 from pipeline.stages.amp import claims, compare, figures, tables, why
@@ -242,6 +243,30 @@ WRONG = {
 @pytest.mark.parametrize("word", WRONG)
 def test_bad_settings_are_named(tmp_path: Path, word: str) -> None:
     assert refused(tmp_path, *SMALL, word).startswith(WRONG[word])
+
+
+@pytest.mark.wide
+def test_the_receipt_has_of_the_data_what_all_seeds_share(place: Path) -> None:
+    """It had the first cell's hash alone, as if it were of the data of all."""
+    folder = place / "data"
+    folder.mkdir()
+    words = (
+        "stage=amp",
+        "dataset=recall",
+        "dataset.train=200",
+        "dataset.validation=50",
+        "dataset.test=50",
+        "model=gpt",
+    )
+    tiny = ("stage.precisions=[bf16,fp32]", "stage.repeats=2", "training.epochs=1", "tracking=none", "model.layers=1")
+    result = pipeline(folder, *words, *tiny, "dataset.distance=7", "model.width=16", "model.heads=2")
+    assert result.returncode == 0, result.stderr
+    found = {(read_config(run)["seed"], run): read_json(run / "receipt.json") for run in runs(folder)}
+    cells = {seed: receipt for (seed, run), receipt in found.items() if (run / "artifacts/probe").is_dir()}
+    (whole,) = (receipt for (_, run), receipt in found.items() if (run / "artifacts/tables/runs.csv").is_file())
+    assert cells[0]["data_sha256"] != cells[1]["data_sha256"]
+    assert whole["data_sha256"] == cells[0]["data_sha256"]
+    assert whole["held_out"] == {"test": cells[0]["held_out"]["test"]} != cells[0]["held_out"]
 
 
 @pytest.mark.wide

@@ -31,14 +31,13 @@ from pipeline.report.table import show_result
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, by_name, rate, read_result
+from pipeline.stages.cells import of_data, of_tests
 from pipeline.stages.seeds import (
     Trained,
     lacking,
     means,
     metrics,
-    of_data,
     of_lengths,
-    of_tests,
     timings,
     write_csv,
 )
@@ -205,11 +204,11 @@ def test_a_result_that_some_seeds_lack_is_of_those_that_have_it(tmp_path: Path) 
     assert lacking(runs[1:]) == []
 
 
-def test_what_the_seeds_do_not_share_is_not_the_stages(tmp_path: Path) -> None:
+def test_what_the_seeds_do_not_share_is_not_the_stages() -> None:
     """Its receipt named the first seed's test, by which others are held to be comparable."""
-    same = {"data_sha256": "a", "held_out": {"validation": "v", "test": "t"}}
-    other = {"data_sha256": "b", "held_out": {"validation": "w", "test": "u"}}
-    one, two, three = (trained_to(tmp_path, 0, {}, **about) for about in (same, same | {"data_sha256": "b"}, other))
+    same: dict[str, Any] = {"data_sha256": "a", "held_out": {"validation": "v", "test": "t"}}
+    other: dict[str, Any] = {"data_sha256": "b", "held_out": {"validation": "w", "test": "u"}}
+    one, two, three = same, same | {"data_sha256": "b"}, other
     assert of_data([one, one]) == same and of_tests([one, two]) == []
     assert of_data([one, two]) == same  # the first's hash tells whether the data have changed since
     assert of_data([one, three]) == {"data_sha256": "a", "held_out": {}}

@@ -183,6 +183,21 @@ def _ended_early(receipts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         )
 
 
+def of_data(receipts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """By what the receipt of several cells knows the data: the first seed's, which tells whether they have changed
+    since, and what all hold out alike; a dataset may draw by the seed. `receipts`: the cells', the first seed first."""
+    first, *others = [receipt["held_out"] for receipt in receipts]
+    held_out = {key: value for key, value in first.items() if all(one.get(key) == value for one in others)}
+    return {"data_sha256": receipts[0]["data_sha256"], "held_out": held_out}
+
+
+def of_tests(receipts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A note where the seeds' tests hold different examples."""
+    if len({receipt["held_out"].get("test") for receipt in receipts}) == 1:
+        return []
+    return ["the seeds were tested on different examples: the interval is of these, too"]
+
+
 def without_result(entries: Sequence[Entry]) -> str | None:
     """The cells that should have run and came to nothing, in words for `Result.failed`; None where there are none."""
     lost = [entry.cell.label for entry in entries if entry.state not in ("done", "skipped")]

@@ -24,7 +24,7 @@ from pipeline.runs.records import EPOCH, read_metrics
 from pipeline.runs.result import Metric, Result, Table, read_result, training_rate, values
 from pipeline.runs.run import Run
 from pipeline.spec import spec
-from pipeline.stages.cells import Variant, caveats, checked, run_cells, variant, without_result
+from pipeline.stages.cells import Variant, caveats, checked, of_data, of_tests, run_cells, variant, without_result
 from pipeline.stages.rates import score_of
 
 if TYPE_CHECKING:
@@ -68,8 +68,9 @@ class Seeds(Stage):
         log_epochs(run, trained)
         write_csv(run.artifact("seeds.csv"), trained)
         keep_first(run, trained[0])
-        first = trained[0].receipt
-        receipt |= {key: first[key] for key in FROM_FIRST if key in first} | of_data(trained) | timings(trained)
+        of_each = [one.receipt for one in trained]
+        first = of_each[0]
+        receipt |= {key: first[key] for key in FROM_FIRST if key in first} | of_data(of_each) | timings(trained)
         run.journal.write_receipt(receipt)
         return Result(
             metrics=metrics(trained),
@@ -79,7 +80,7 @@ class Seeds(Stage):
                 "the interval is of seeds, on this machine, with these versions: another machine rounds otherwise, and "
                 "training amplifies that",
                 *of_lengths(trained, experiment.training),
-                *of_tests(trained),
+                *of_tests(of_each),
                 *lacking(trained),
                 *caveats(entries),
             ),
@@ -170,25 +171,6 @@ def lacking(trained: Sequence[Trained]) -> list[str]:
 def rates(trained: Sequence[Trained]) -> list[float]:
     """The training rate of each seed's run."""
     return [one.rate.value for one in trained]
-
-
-def of_data(trained: Sequence[Trained]) -> dict[str, Any]:
-    """By what a receipt knows the data: the first seed's, which tells whether they have changed since, and what all
-    hold out alike; a dataset may draw by the seed."""
-    held_out = shared([one.receipt["held_out"] for one in trained])
-    return {"data_sha256": trained[0].receipt["data_sha256"], "held_out": held_out}
-
-
-def shared(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The items of the first that all others have."""
-    return {key: value for key, value in parts[0].items() if all(one.get(key) == value for one in parts)}
-
-
-def of_tests(trained: Sequence[Trained]) -> list[str]:
-    """A note where the seeds' tests hold different examples."""
-    if len({one.receipt["held_out"].get("test") for one in trained}) == 1:
-        return []
-    return ["the seeds were tested on different examples: the interval is of these, too"]
 
 
 def timings(trained: Sequence[Trained]) -> dict[str, Any]:

@@ -25,6 +25,8 @@ from pipeline.stages.cells import (
     caveats,
     checked,
     experiments_of,
+    of_data,
+    of_tests,
     refuse_overruled,
     run_cells,
     variant,
@@ -101,7 +103,8 @@ class Amp(Stage):
         if len(rows) < 2:
             why = f" ({_left_out(unprobed)})" if unprobed else ""
             raise RunError(f"{len(rows)} of {len(self.precisions)} precisions have a result: nothing to compare{why}")
-        run.journal.write_receipt(receipt | {"data_sha256": done[0].receipt["data_sha256"]})
+        of_each = [one.receipt for one in sorted(done, key=lambda one: one.seed)]
+        run.journal.write_receipt(receipt | of_data(of_each))
         on_cpu = resolved.place.kind == "cpu"
         shown = (
             tables.seen(rows),
@@ -113,7 +116,7 @@ class Amp(Stage):
         result = Result(
             metrics=metrics(rows),
             table=tuple(("verdict", line) for line in verdicts(rows)),
-            notes=caveats(entries),
+            notes=(*of_tests(of_each), *caveats(entries)),
             tables=shown,
             failed="; ".join(filter(None, (without_result(entries), _left_out(unprobed)))) or None,
         )
