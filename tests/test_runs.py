@@ -270,6 +270,21 @@ def test_an_id_is_never_folded_and_a_metric_is_named_where_runs_have_several(tmp
         assert lines[-1] == "[1] test/loss"
 
 
+def test_into_a_pipe_each_run_is_a_line(tmp_path: Path) -> None:
+    """`[1] 42.7892` and the names of columns were folded, for a terminal that was not there."""
+    runs = [a_run(tmp_path / "runs", 0.5, name="a-name-of-some-length"), a_run(tmp_path / "runs", 0.25)]
+    a_run(tmp_path / "runs", 0.75)
+    result = read_json(runs[1] / "result.json")
+    del result["scalars"]["test/accuracy"], result["declared"]["test/accuracy"]
+    write_json(runs[1] / "result.json", result)
+    columns = ("backend", "seed", "model.units", "validation/accuracy", "test/loss")
+    shown = pipeline(tmp_path, "stage=runs", f"stage.columns=[{','.join(columns)}]", COLUMNS="80")
+    lines = shown.stdout.splitlines()
+    assert len(lines) == 1 + 3 + 1
+    assert lines[0].split() == ["status", "age", "test/accuracy", *columns, "run"]
+    assert {line.split()[-1] for line in lines[1:-1]} == {one.name for one in (tmp_path / "runs").glob("2*")}
+
+
 def test_ids_are_shortened_on_a_narrow_terminal_to_what_names_one_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -138,7 +138,8 @@ def _show(runs: Sequence[Listed], best: str | None, columns: Sequence[str], ever
         result = (_result(run, best or run.headline, others),) if first else ()
         values = (_column(run, key) if run.has(key) else "" for key in columns)
         rows.append((run.id, run.status.state.lower(), age_text(now - run.status.started), *result, *values))
-    console, table, whole = results(), Table("", names, tuple(rows)), ("run", "status", "age")
+    console, table = results(), Table("", names, tuple(rows))
+    whole = ("run", "status", "age") if console.is_terminal else names  # another program reads a run a line
     short = console.is_terminal and least_width(table, whole) > console.width  # another program gets whole ids
     if short:
         rows = [(shortened(row[0], every), *row[1:]) for row in rows]
