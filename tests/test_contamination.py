@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pipeline.datasets import text_overlap
 from pipeline.datasets.duplicates import hashes, in_one_dtype, overlap
 from pipeline.datasets.text import Text
-from pipeline.datasets.text_overlap import WINDOW, common, fingerprints
+from pipeline.datasets.text_overlap import WINDOW, Common, common, fingerprints, sampled
 from pipeline.runs.result import read_result
 from pipeline.stages.contamination import UNKNOWN, _contamination, learned_by, lineage
 
@@ -53,9 +53,28 @@ def test_pieces_lose_no_window(monkeypatch: pytest.MonkeyPatch, piece: int) -> N
 def test_the_share_that_two_texts_have_in_common() -> None:
     text, other = letters(200_000), letters(200_000, 1)
     most = memoryview(text[50_000:] + other[:50_000])
-    assert common(text, [text, other, most]) == pytest.approx([1, 0, 0.75], abs=0.05)
-    assert common(text, [text[: WINDOW - 1], b"", text]) == [0, 0, 1]
-    assert common(b"", [text]) == [0]
+    assert [one.share for one in common(text, [text, other, most])] == pytest.approx([1, 0, 0.75], abs=0.05)
+    assert [one.share for one in common(text, [text[: WINDOW - 1], b"", text])] == [0, 0, 1]
+    assert [one.share for one in common(b"", [text])] == [0]
+
+
+@pytest.mark.parametrize("size", [2_000, 20_000, 1_000_000])
+def test_the_share_is_as_sure_of_a_small_text(size: int) -> None:
+    """Of 200 bytes it was by three fingerprints: 0 in two of three cases, or 67 %, where 30 % were there."""
+    for seed in range(5):
+        trained, tested = letters(size - size // 10, seed), letters(size // 10, 100 + seed)
+        part = 3 * len(tested) // 10
+        (found,) = common(trained, [trained[50 : 50 + part] + tested[part:]])
+        windows = len(tested) - WINDOW + 1
+        assert found.share == pytest.approx((part - WINDOW + 1) / windows, abs=0.03)
+        assert str(found) == f"about {found.share:.0%}"
+
+
+def test_few_samples_are_told() -> None:
+    assert sampled(10**9, [1_000, 20_000]) == 64 and sampled(10_000, [1_000, 0]) == 1
+    assert sampled(50_000_000, [5_000_000]) == 64  # as many bytes as no one waits for
+    assert str(Common(0.3, 15, whole=False)) == "about 30% (by 15 samples alone)"
+    assert str(Common(0.3, 15, whole=True)) == str(Common(0.3, 1500, whole=False)) == "about 30%"
 
 
 def test_what_a_text_holds_out_of_itself_is_looked_for_in_what_it_trains_on(tmp_path: Path) -> None:

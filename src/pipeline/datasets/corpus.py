@@ -178,11 +178,11 @@ class Corpus(Dataset):
                 f"dataset.vocabulary={self.vocabulary}: {learned:,} tokens were learned; "
                 "after them no two tokens stand side by side in a word twice"
             )
-        shares = common(text.train, [getattr(text, name) for name in OPTIMISTIC])
+        shared = common(text.train, [getattr(text, name) for name in OPTIMISTIC])
         found += [
-            f"about {share:.0%} of the {name} text is also in the training text (leakage): {optimistic}"
-            for (name, optimistic), share in zip(OPTIMISTIC.items(), shares, strict=True)
-            if share >= LEAST
+            f"{found_there} of the {name} text is also in the training text (leakage): {optimistic}"
+            for (name, optimistic), found_there in zip(OPTIMISTIC.items(), shared, strict=True)
+            if found_there.share >= LEAST
         ]
         return tuple(found)
 

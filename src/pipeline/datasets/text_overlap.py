@@ -1,19 +1,24 @@
 """How much of one text occurs in another, at any position: by fingerprints, the hashes of some windows of bytes.
 
 A window is taken where the hash of its beginning is small, so that equal passages give equal fingerprints (after
-"winnowing": Schleimer, Wilkerson & Aiken, SIGMOD 2003; without its bound on the gaps).
+"winnowing": Schleimer, Wilkerson & Aiken, SIGMOD 2003; without its bound on the gaps). Of small texts all windows are
+taken: of the three that are taken of 200 bytes no share can be told.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from pipeline.tokens import Content
 
 WINDOW = 32  # bytes: texts that have nothing else in common seldom share so many
-ONE_OF = 2**6  # windows
+ONE_OF = 2**6  # windows, at the most
+ENOUGH = 2**12  # windows of a text: its share is then known to a percent or two
+AT_ONCE = 2**22  # bytes of a text that is trained on, all of whose windows take a tenth of a second
+FEW = 1000  # of a text, from which a share is told with their number
 PIECE = 2**18  # bytes of text at a time, whose hashes stay in a processor's cache
 LEAST = 0.02  # of a text: licences and headings occur in many
 OPTIMISTIC = {
@@ -25,31 +30,51 @@ SHIFT = np.uint64(64 - BEGIN)
 MIXED = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio, and odd
 
 
-def common(trained: Content, tested: Sequence[Content]) -> list[float]:
-    """The share of each text of `tested` that occurs in `trained`, from 0 to 1, estimated from its fingerprints."""
-    windows = [fingerprints(text) for text in tested]
+class Common(NamedTuple):
+    """The share of a text that occurs in another, from 0 to 1, by so many fingerprints; `whole`: of all its windows."""
+
+    share: float
+    windows: int
+    whole: bool
+
+    def __str__(self) -> str:
+        few = not self.whole and self.windows < FEW
+        return f"about {self.share:.0%}{f' (by {self.windows:,} samples alone)' if few else ''}"
+
+
+def common(trained: Content, tested: Sequence[Content]) -> list[Common]:
+    """What of each text of `tested` occurs in `trained`, estimated from its fingerprints."""
+    one_of = sampled(len(trained), [len(text) for text in tested])
+    windows = [fingerprints(text, one_of) for text in tested]
     known = np.sort(np.concatenate(windows))
     there = np.zeros(len(known), bool)
     begins = np.zeros(2**BEGIN, bool)  # a quick look, before the search
     begins[known >> SHIFT] = True
-    for hashes in _pieces(trained) if len(known) else ():  # which may be larger than memory
+    for hashes in _pieces(trained, one_of) if len(known) else ():  # which may be larger than memory
         near = hashes[begins[hashes >> SHIFT]]
         places = np.minimum(np.searchsorted(known, near), len(known) - 1)
         there[places[known[places] == near]] = True
-    return [float(there[np.searchsorted(known, each)].mean()) if len(each) else 0.0 for each in windows]
+    shares = [float(there[np.searchsorted(known, each)].mean()) if len(each) else 0.0 for each in windows]
+    return [Common(share, len(each), one_of == 1) for share, each in zip(shares, windows, strict=True)]
 
 
-def fingerprints(text: Content) -> np.ndarray:
-    """Hashes (N,) uint64 of about one in ONE_OF of the windows of WINDOW bytes."""
-    return np.concatenate([np.empty(0, np.uint64), *_pieces(text)])
+def sampled(trained: int, tested: Sequence[int]) -> int:
+    """Of how many windows one is taken, a power of 2: of fewer where texts have few bytes."""
+    wanted = max(min(filter(None, tested), default=0) // ENOUGH, trained // AT_ONCE, 1)
+    return min(ONE_OF, int(2 ** (wanted.bit_length() - 1)))
 
 
-def _pieces(text: Content) -> Iterator[np.ndarray]:
+def fingerprints(text: Content, one_of: int = ONE_OF) -> np.ndarray:
+    """Hashes (N,) uint64 of about one in `one_of` of the windows of WINDOW bytes."""
+    return np.concatenate([np.empty(0, np.uint64), *_pieces(text, one_of)])
+
+
+def _pieces(text: Content, one_of: int) -> Iterator[np.ndarray]:
     for first in range(0, len(text) - WINDOW + 1, PIECE):
         piece = text[first : first + PIECE + WINDOW - 1]
         eights = np.ndarray((len(piece) - 7,), "<u8", piece, strides=(1,))  # the eight bytes from each place on
         begin = eights[: len(piece) - WINDOW + 1] * MIXED
-        places = np.flatnonzero(begin < np.uint64(2**64 // ONE_OF))
+        places = np.flatnonzero(begin <= np.uint64(2**64 // one_of - 1))
         hashes = begin[places]
         for step in range(8, WINDOW, 8):
             hashes = (hashes ^ (hashes >> np.uint64(29)) ^ eights[places + step]) * MIXED

@@ -122,10 +122,10 @@ def _of_data(dataset: Dataset, seed: int, known_by: Any, experiment: Experiment,
     now = experiment.data_source
     if isinstance(dataset, Corpus) and isinstance(now, Corpus):
         trained, texts = _text(dataset, seed, known_by).train, _text(now, experiment.seed, data.sha256)
-        shares = common(trained, [getattr(texts, name) for name in OPTIMISTIC])
-        for (name, optimistic), share in zip(OPTIMISTIC.items(), shares, strict=True):
-            if share >= LEAST:
-                yield f"about {share:.0%} of this {name} text (contamination): {optimistic}"
+        shared = common(trained, [getattr(texts, name) for name in OPTIMISTIC])
+        for (name, optimistic), found in zip(OPTIMISTIC.items(), shared, strict=True):
+            if found.share >= LEAST:
+                yield f"{found} of this {name} text (contamination): {optimistic}"
         return
     before = loaded(dataset, seed)
     _check(before.sha256, known_by)
