@@ -258,6 +258,8 @@ def test_a_framework_that_another_distribution_brings_is_installed(
 def test_what_it_does_not_follow_is_refused(tmp_path: Path) -> None:
     said = refused(tmp_path, "stage=frameworks", "backend=jax")
     assert said == "backend with stage=frameworks: the table is of all frameworks; leave it out"
+    said = refused(tmp_path, "stage=frameworks", "tracking=none")
+    assert said == "tracking with stage=frameworks: nothing is recorded, the table is printed; leave it out"
 
 
 def test_a_page_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:

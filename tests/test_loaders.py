@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -77,6 +78,16 @@ def test_tfdata_refuses_what_does_not_fit_into_memory(
 def test_a_data_loader_reads_a_mapped_file(tmp_path: Path) -> None:
     x, y = next(iter(DataLoader(workers=0).stream(mapped(tmp_path), "float32", 4, 0)))
     assert (x.shape, y.dtype) == ((4, 2, 2, 1), torch.int64)
+
+
+def test_more_workers_than_cores_are_one_line(tmp_path: Path) -> None:
+    """torch warned of them twice, at length and with its own source lines."""
+    workers = len(os.sched_getaffinity(0)) + 1
+    words = ("dataset=digits", "model=linear", "training.steps=2", "loader=dataloader", f"loader.workers={workers}")
+    result = pipeline(tmp_path, *words, "tracking=none")
+    assert result.returncode == 0, result.stderr
+    assert "Warning" not in result.stderr
+    assert result.stderr.count(f"\nloader.workers={workers}: this process may use ") == 1
 
 
 def test_a_copy_begins_one_batch_before_it_is_needed() -> None:

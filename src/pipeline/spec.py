@@ -215,7 +215,7 @@ def _explain(error: pydantic.ValidationError, cls: type[Any], key: str, values: 
     here = [one for one in faults if _path(one["loc"], values) == path]
     if any(one["type"] == "literal_error" for one in here):  # a list of such words is possible too, and no help
         here = [one for one in here if one["type"] != "tuple_type"]
-    reasons = [_reason(one) for one in here]
+    reasons = [_of_list(one, cls, values) if one["type"] == "tuple_type" else _reason(one) for one in here]
     first, *others = dict.fromkeys(reasons)
     if "integer" in first and (between := re.fullmatch(r"(\d+)(:|\.\.)(\d+)", str(fault["input"]))):
         end = int(between[3]) + (between[2] == "..")  # to which it goes there, and before which a range ends
@@ -240,6 +240,23 @@ def _path(loc: Sequence[int | str], values: Mapping[str, Any]) -> list[str]:
     return path
 
 
+def _of_list(fault: Mapping[str, Any], cls: type[Any], values: Mapping[str, Any]) -> str:
+    """What to write in the place of a value that is no list: it in brackets, unless the field takes no such value."""
+    name, value = fault["loc"][0], fault["input"]
+    if value is None or isinstance(value, Mapping):
+        return "should be a valid list, such as []"
+    try:
+        if len(_path(fault["loc"], values)) == 1:
+            cls(**{**values, name: (value,)})
+    except pydantic.ValidationError as error:
+        wrong = [one for one in error.errors() if one["loc"][:2] == (name, 0)]
+        if wrong:
+            return f"should be a valid list, and each value in it {_reason(wrong[0])}"
+    except ValueError:  # of another field, which is not what is asked about
+        pass
+    return f"should be a valid list, such as [{value if isinstance(value, str) else shown(value)}]"
+
+
 def _reason(fault: Mapping[str, Any]) -> str:
     """pydantic's message in our words: from `should be` on."""
     value = fault["input"]
@@ -248,9 +265,6 @@ def _reason(fault: Mapping[str, Any]) -> str:
     if fault["type"] in ("bool_parsing", "bool_type"):
         return "should be true or false"
     reason = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input ")
-    if fault["type"] == "tuple_type":
-        text = value if isinstance(value, str) else shown(value)
-        reason = f"should be a valid list, such as [{'' if value is None or isinstance(value, Mapping) else text}]"
     whole = isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST_INTEGER
     if fault["type"] == "int_type" and whole:  # 1e3 in a file
         reason += f"; write {int(value)}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError, plural
 from pipeline.experiment.training import Training
+from pipeline.machine.others import allowed_cores
 from pipeline.spec import choice, group_of
 
 if TYPE_CHECKING:
@@ -51,6 +52,12 @@ def of_settings(experiment: Experiment, keys: Sequence[str]) -> list[str]:
         notes.append(f"augmentation={choice(experiment.augmentation)}: changes nothing with these settings")
     if training.steps is not None and "training.epochs" in keys:
         notes.append(f"training.epochs={training.epochs}: training.steps={training.steps} replaces it")
+    workers, cores = getattr(experiment.loader, "workers", 0), len(allowed_cores())
+    if choice(experiment.loader) == "dataloader" and workers > cores:
+        notes.append(
+            f"loader.workers={workers}: this process may use {plural(cores, 'core')}; more workers than cores take "
+            "time to start and memory, and seldom gain"
+        )
     return notes
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, PositiveInt
 
 from pipeline.contracts import Model
-from pipeline.errors import shown
+from pipeline.errors import plural, shown
 from pipeline.models import Activation, LayerDtype, Shapes
 from pipeline.spec import spec
 
@@ -28,7 +28,7 @@ class Mlp(Model):
     def __post_init__(self) -> None:
         if self.layer_dtypes and len(self.layer_dtypes) != len(self.units) + 1:
             raise ValueError(
-                f"layer_dtypes={shown(self.layer_dtypes)}: has {len(self.layer_dtypes)} entries; "
+                f"layer_dtypes={shown(self.layer_dtypes)}: has {plural(len(self.layer_dtypes), 'dtype')}; "
                 f"give one for each of the {len(self.units) + 1} Dense layers"
             )
 

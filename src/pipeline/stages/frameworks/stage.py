@@ -37,7 +37,9 @@ class Frameworks(Stage):
         """Refuse keys that would choose a framework, or anything of a training."""
         for key in keys:
             if group_of(key) not in TAKES:
-                raise UserError(f"{key} with stage=frameworks: the table is of all frameworks; leave it out")
+                nothing = "nothing is recorded, the table is printed"
+                why = nothing if group_of(key) == "tracking" else "the table is of all frameworks"
+                raise UserError(f"{key} with stage=frameworks: {why}; leave it out")
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run | None) -> Result:
         """A block for each duty. Raises UserError where the file cannot be written."""
