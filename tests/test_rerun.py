@@ -54,6 +54,17 @@ def test_without_what_it_began_from_a_run_is_not_repeated(trained: Path, tmp_pat
     assert refused(tmp_path, "stage=rerun", f"run={run.name}", "tracking=none") == said
 
 
+def test_an_export_is_not_taken_for_the_training(trained: Path, tmp_path: Path) -> None:
+    """Where it was the latest run, its weights came out the same, which no training had made."""
+    shutil.copytree(trained, tmp_path / "runs" / trained.name)
+    done(tmp_path, "stage=export", f"run={trained.name}", "tracking=none")
+    result = pipeline(tmp_path, "stage=rerun", "run=latest", "tracking=none")
+    assert result.returncode == 0, result.stderr
+    said = f"is a run of stage=export on {trained.name}, in which nothing is trained; to train again name that run"
+    assert f": {said}\n" in result.stderr
+    assert "again: the same results to the bit." in " ".join(result.stdout.split())
+
+
 @pytest.mark.wide
 def test_an_evaluation_is_repeated_on_the_run_that_it_was_of(trained: Path) -> None:
     folder = trained.parents[1]

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from rich.console import Console
 
-from pipeline.cli.terminal import results
+from pipeline.cli.streams import say
+from pipeline.cli.terminal import messages, results
 from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError
 from pipeline.experiment.settings import Settings
@@ -16,6 +17,7 @@ from pipeline.machine.launched import refuse_launched
 from pipeline.report.table import show_table
 from pipeline.runs.choices import changes
 from pipeline.runs.differences import Account, account_of, differing_metrics, the_same
+from pipeline.runs.listing import choice_of
 from pipeline.runs.lookup import find_run
 from pipeline.runs.records import read_config, read_status
 from pipeline.runs.result import Table, read_result
@@ -49,6 +51,8 @@ class Rerun(AboutRuns):
         experiment, resolved = ready_again({**saved, **{key: config[key] for key in NOW if key in config}})
         check_starts(f"run={source.name}", experiment)
         refuse_launched("stage=rerun", experiment.device.processes)
+        if experiment.stage.starts_from_run:
+            say(messages(), f"run={source.name}: {_no_training(saved)}; to train again name that run")
         made: list[Path] = []
         status = record(experiment, resolved, began=made.append, keys=tuple(changes(saved, config)))
         if status != 0:
@@ -71,6 +75,12 @@ def _source(settings: Settings) -> Path:
     if not saved:
         raise UserError(f"run={folder.name}: config.yaml is missing or damaged")
     return folder
+
+
+def _no_training(saved: Config) -> str:
+    """What a run has done that used another one."""
+    stage = choice_of(str(saved["stage"]["_target_"]))
+    return f"is a run of stage={stage} on {Path(str(saved['run'])).name}, in which nothing is trained"
 
 
 def _report(console: Console, then: Account, now: Account) -> bool:
@@ -96,7 +106,8 @@ def _report(console: Console, then: Account, now: Account) -> bool:
 
 def _verdict(then: Account, same: bool, found: list[str]) -> str:
     if same:
-        what = "weights and results" if then.weights else "results"
+        used = bool(read_config(then.folder).get("run"))  # whose weights were there before
+        what = "weights and results" if then.weights and not used else "results"
         despite = f", though {', '.join(found)} differ{'s' if len(found) == 1 else ''}" if found else ""
         return f"Run {then.folder.name} again: the same {what} to the bit{despite}."
     cause = f"differences in {', '.join(found)}" if found else "nothing that is recorded differs"
