@@ -31,12 +31,15 @@ from pipeline.runs.run import Run
 from pipeline.stages.cells import caveats, run_cells
 from pipeline.stages.evaluate import Evaluate
 from pipeline.stages.generate import Generate
+from pipeline.stages.graph.stage import Graph
+from pipeline.stages.matmul.stage import Matmul
+from pipeline.stages.pinn import Pinn
 from pipeline.stages.train import Train
 from pipeline.sweep.differences import undecided
 from pipeline.sweep.differences import write_csv as write_differences
 from pipeline.sweep.entries import Entry, measured
 from pipeline.sweep.ledger import Ledger, outcome_text
-from pipeline.sweep.notes import notes_of
+from pipeline.sweep.notes import below_table, notes_of
 from pipeline.sweep.pivot import Pivot
 from pipeline.sweep.plan import Cell, label_of
 from pipeline.sweep.schedule import Outcome
@@ -327,6 +330,15 @@ def test_too_few_seeds_are_not_compared_and_a_line_says_so(tmp_path: Path) -> No
     assert shown(timed, Sweep(best="speed"))[4:] == ["* the best by speed"]
 
 
+def test_of_what_no_seed_decides_no_seeds_are_asked_for() -> None:
+    """A grid over stage=graph said "one seed each": there a seed draws the operands, and no more."""
+    found = by_model({"a": (0.1,), "b": (0.2,)})
+    for stage, asks in ((Graph(), False), (Matmul(), False), (Pinn(), True), (Train(), True)):
+        experiment: Any = SimpleNamespace(stage=stage, solver=SimpleNamespace(seeds=1), dataset=None)
+        measured = [replace(one, cell=replace(one.cell, experiment=experiment)) for one in found]
+        assert shown(measured)[-1].startswith("one seed each: ") is asks
+
+
 @pytest.mark.parametrize("lost", [math.inf, math.nan])
 def test_a_seed_without_a_finite_value_shows_nothing(lost: float, tmp_path: Path) -> None:
     """Its place had no mark, as one that is shown to be worse."""
@@ -596,6 +608,20 @@ def test_rates_of_cold_epochs_are_noted(tmp_path: Path) -> None:
     """stage=amp compared the images/s of first epochs; warm they were three times as many."""
     found = [_with_receipt(tmp_path, at, {"training_rate": {"cold": at > 0}}) for at in range(3)]
     assert caveats(found) == ("the rates of 2 of 3 cells are of one epoch, which starts cold; train for two or more",)
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_what_is_said_of_times_is_said_once(tmp_path: Path, timed: bool) -> None:
+    """A grid over stage=seeds said that rates are cold for the stage's cells, and again for its own."""
+    cold = "the rates of 3 of 3 cells are of one epoch, which starts cold; train for two or more"
+    found = []
+    for number in range(2):
+        journal = Journal.begin(tmp_path, "seeds", {})
+        journal.write_result(Result((), notes=("another", cold)))
+        write_json(journal.folder / "receipt.json", {"training_rate": {"cold": True}})
+        found.append(replace(entry(number, {}, {}), run=journal.folder, metrics={"speed": rate("speed", 1.0, "x")}))
+    of_times = cold.replace("3 of 3", "2 of 2") if timed else f"2 of 2 cells: {cold}"
+    assert below_table(found, ["speed"] if timed else []) == ["2 of 2 cells: another", of_times]
 
 
 def test_rates_of_a_cold_period_name_its_key(tmp_path: Path) -> None:

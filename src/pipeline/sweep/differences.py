@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipeline.contracts import Stage
 from pipeline.experiment.settings import Sweep
 from pipeline.report.csv_file import csv_file
 from pipeline.report.intervals import CONFIDENCE, LEAST_RUNS, Paired, paired
@@ -63,10 +64,13 @@ def _another_seed_decides(pivot: Pivot) -> bool:
     """Whether each place that could run is of trainings by one seed, which another seed would end otherwise."""
     entries = (entry for found in pivot.positions.values() for entry in found)
     experiments = [entry.cell.experiment for entry in entries if entry.cell.experiment is not None]
-    alone = (
-        seeds_of(one)[1] == 1 and one.stage.seeds_by is None and not one.stage.starts_from_run for one in experiments
-    )
+    alone = (seeds_of(one)[1] == 1 and one.stage.seeds_by is None and _trains(one.stage) for one in experiments)
     return pivot.kind(pivot.judge) == "result" and bool(experiments) and all(alone)
+
+
+def _trains(stage: Stage) -> bool:
+    """Whether a seed decides what it trains: what times products or forms draws their operands by it, and no more."""
+    return not stage.starts_from_run and (stage.reads is None or {"seed", "backend"} <= {*stage.reads})
 
 
 def write_csv(path: Path, found: Sequence[Entry], by: Sweep | None = None) -> None:

@@ -13,23 +13,30 @@ from pipeline.runs.result import read_result
 from pipeline.sweep.entries import Entry
 from pipeline.sweep.plan import Cell
 
+OF_OTHERS, OF_COLD = "their times show that too", "which starts cold"  # in what `of_times` says
 NUMBER = re.compile(r"(?<![\w.:=-])\d[\d.,e+-]*")  # not of a name, as in fp16 and gpu:0, nor of a setting
 
 
 def below_table(entries: Sequence[Entry], shown: Collection[str]) -> list[str]:
     """The notes on a table of the metrics `shown`: what the cells' results note and, of times among them, that too."""
     timed = any(entry.metrics[name].kind == "time" for entry in entries for name in shown if name in entry.metrics)
-    return [*notes_of(entries), *(of_times(entries) if timed else ())]
+    if not timed:
+        return notes_of(entries)
+    return [*notes_of(entries, without=(OF_OTHERS, OF_COLD)), *of_times(entries)]
 
 
-def notes_of(entries: Sequence[Entry], most: int = 5) -> list[str]:
+def notes_of(entries: Sequence[Entry], most: int = 5, without: Collection[str] = ()) -> list[str]:
     """What the results of the cells note, the commonest first: how many cells note it, and which these are where they
     share a swept value. Notes that differ in numbers alone are one. Of more than `most` the number of the others.
+
+    `without`: those that hold one of these, as where a cell has cells whose times it speaks of.
     """
     alike: dict[str, list[tuple[Cell, str]]] = {}
     for entry in entries:
         result = None if entry.run is None else read_result(entry.run)
         for note in () if result is None else result.notes:
+            if any(words in note for words in without):
+                continue
             alike.setdefault(NUMBER.sub("0", note), []).append((entry.cell, note))
     cells = [entry.cell for entry in entries if entry.state not in ("skipped", "not run")]
     lines = [_of_cells(found, cells) for found in sorted(alike.values(), key=_cells_of, reverse=True)[:most]]
@@ -80,7 +87,7 @@ def _disturbed(shares: Sequence[float | None]) -> Iterator[str]:
     busy = [share for share in shares if share is not None and said_of(share)]
     if busy:
         of = plural(len(shares), "cell")
-        yield f"{said_of(max(busy))} at the most, in {len(busy)} of {of}: their times show that too"
+        yield f"{said_of(max(busy))} at the most, in {len(busy)} of {of}: {OF_OTHERS}"
 
 
 def _cold(entries: Sequence[Entry]) -> Iterator[str]:
@@ -91,4 +98,4 @@ def _cold(entries: Sequence[Entry]) -> Iterator[str]:
         period = period_of(entries)
         fewer = "a smaller training.validate_every gives more of them"
         longer = "train for two or more" if period == "epoch" else fewer
-        yield f"the rates of {cold} of {plural(len(receipts), 'cell')} are of one {period}, which starts cold; {longer}"
+        yield f"the rates of {cold} of {plural(len(receipts), 'cell')} are of one {period}, {OF_COLD}; {longer}"
