@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import in_backend
 import numpy as np
@@ -19,13 +20,13 @@ from pipeline.backends.shared.progress import _line as line_of
 from pipeline.loaders.batch_plan import Block, Plan
 from pipeline.profilers.session import head
 from pipeline.runs.checkpoint import Checkpoint
-from pipeline.runs.fit import Epoch
+from pipeline.runs.fit import Epoch, Fit, Observation
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
 from pipeline.runs.run import Run
 from pipeline.stages.rates import left_out, steady, timings
-from pipeline.stages.training_table import normalisation_row, overhead_row, weights_row
+from pipeline.stages.training_table import normalisation_row, overhead_row, time_rows, weights_row
 from pipeline.tasks.classification import Classification
 from pipeline.tasks.regression import Regression
 
@@ -83,6 +84,7 @@ def test_the_first_period_of_each_process_is_left_out(
     assert left_out(epochs) == said
     rate = timings(watch.run, epochs, "images")["training_rate"]
     assert (rate["n"], rate["cold"]) == (len(counted), len(counted) == EPOCHS)
+    assert rate["timed_s"] == sum(epoch.seconds for epoch in epochs if epoch.number in counted)
 
 
 def test_a_single_epoch_is_cold_and_counted() -> None:
@@ -92,6 +94,19 @@ def test_a_single_epoch_is_cold_and_counted() -> None:
     assert left_out(epochs, "period (training.validate_every=250)") == (
         "one period (training.validate_every=250), cold start included"
     )
+
+
+def test_a_rate_of_milliseconds_is_called_uncertain() -> None:
+    """24,708 images/s of 64 images in 2.6 ms had five digits, beside a training of 0.00 s."""
+    epochs = tuple(Epoch(number, 0.0013, 4, 64, 0.5, cold=number == 1) for number in (1, 2, 3))
+    rate: dict[str, Any] = {"timed_s": 0.0026, "cores_of_others": None}
+    receipt: dict[str, Any] = {"wall_time_s": 4.0, "training_s": 0.0039, "training_rate": rate}
+    fit = Fit({}, epochs, Observation(how=""), parameters=4, peak_memory={})
+    shown = dict(time_rows(fit, receipt, "images", "epoch"))
+    assert shown["wall time"] == "4.00 s, of which training 3.90 ms"
+    assert shown["training rate"].endswith("cold, not counted; uncertain, timed over 2.60 ms")
+    receipt["training_rate"] |= {"timed_s": 0.5}
+    assert dict(time_rows(fit, receipt, "images", "epoch"))["training rate"].endswith("cold, not counted")
 
 
 def test_small_losses_are_not_written_as_zero() -> None:

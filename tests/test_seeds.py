@@ -150,7 +150,7 @@ def test_the_time_is_that_of_all_seeds_and_the_memory_the_highest() -> None:
                 "compile_s": 0.5 * seconds,
                 "first_block_s": 10 + seconds,
                 "peak_memory": {"process_bytes": peak},
-                "training_rate": {"cold": peak == 9, "cores_of_others": share},
+                "training_rate": {"cold": peak == 9, "cores_of_others": share, "timed_s": 0.5 * seconds},
             },
             *([], ()),
         )
@@ -165,7 +165,7 @@ def test_the_time_is_that_of_all_seeds_and_the_memory_the_highest() -> None:
         "training_s": 7.0,
         "compile_s": 3.5,
         "first_block_s": 12.0,
-        "training_rate": {**rates, "cold": True, "cores_of_others": 0.5},
+        "training_rate": {**rates, "timed_s": 0.5, "cold": True, "cores_of_others": 0.5},
         "peak_memory": {"process_bytes": 9},
     }
 

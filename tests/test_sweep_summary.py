@@ -610,6 +610,15 @@ def test_rates_of_cold_epochs_are_noted(tmp_path: Path) -> None:
     assert caveats(found) == ("the rates of 2 of 3 cells are of one epoch, which starts cold; train for two or more",)
 
 
+def test_rates_of_milliseconds_are_noted(tmp_path: Path) -> None:
+    found = [
+        _with_receipt(tmp_path, at, {"training_rate": {"timed_s": s}}) for at, s in enumerate((0.5, 0.026, 0.0026))
+    ]
+    said = "the rates of 2 of 3 cells are uncertain: timed over 2.60 ms at the least; longer trainings give surer ones"
+    assert caveats(found) == (said,)
+    assert caveats(found[:1]) == ()
+
+
 @pytest.mark.parametrize("timed", [True, False])
 def test_what_is_said_of_times_is_said_once(tmp_path: Path, timed: bool) -> None:
     """A grid over stage=seeds said that rates are cold for the stage's cells, and again for its own."""

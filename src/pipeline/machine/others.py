@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import psutil
 
 SHORTEST_S = 0.5  # the kernel counts in hundredths of a second
+SHORT_RATE_S = 0.1  # ten time slices of a scheduler
 STAT = Path("/proc/stat")
 WORKING = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal; not idle, iowait, nor a guest's, part of user's
 TOLD_FROM = 0.05  # a system has a little to do of its own
@@ -78,6 +79,11 @@ def busy_s(cores: Sequence[int]) -> float | None:
         return None
     working = (count for counts in found if counts for place, count in enumerate(counts) if place in WORKING)
     return sum(map(int, working)) / os.sysconf("SC_CLK_TCK")
+
+
+def too_short(timed_s: float | None) -> bool:
+    """Whether a rate was timed over so few seconds that a moment of another process decides it; None: not known."""
+    return timed_s is not None and timed_s < SHORT_RATE_S
 
 
 def allowed_cores() -> list[int]:

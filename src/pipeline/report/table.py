@@ -291,7 +291,9 @@ def _places(value: float) -> int:
 
 
 def seconds(number: float) -> str:
-    """Seconds for people: 0.42 s, 75.3 s, 12 min 5 s."""
+    """Seconds for people: 2.61 ms, 0.42 s, 75.3 s, 12 min 5 s."""
+    if 0 < number < 0.0995:
+        return f"{digits(1e3 * number)} ms"
     if number < 120:
         return f"{number:.2f} s" if number < 10 else f"{number:.1f} s"
     minutes, rest = divmod(round(number), 60)

@@ -48,7 +48,8 @@ def rate_metrics(run: Run, epochs: tuple[Epoch, ...], unit: str) -> tuple[Metric
 
 def timings(run: Run, epochs: tuple[Epoch, ...], unit: str, of_others: float | None = None) -> dict[str, Any]:
     """How long what took, and the rate of training. `of_others`: the part of the cores that other processes had."""
-    rates = [epoch.units_per_s for epoch in steady(epochs)]
+    counted = steady(epochs)
+    rates = [epoch.units_per_s for epoch in counted]
     profiled = {} if run.profile is None else {"profile": run.profile}
     return {
         **profiled,
@@ -61,6 +62,7 @@ def timings(run: Run, epochs: tuple[Epoch, ...], unit: str, of_others: float | N
             "min": min(rates),
             "max": max(rates),
             "n": len(rates),
+            "timed_s": sum(epoch.seconds for epoch in counted),
             "cold": all(epoch.cold for epoch in epochs),  # so that these are in it
             "with_profiler": run.profile is not None,
             "cores_of_others": of_others,

@@ -187,6 +187,7 @@ def timings(trained: Sequence[Trained]) -> dict[str, Any]:
             "min": min(found),
             "max": max(found),
             "n": len(found),
+            "timed_s": min(one["timed_s"] for one in each),
             "cold": any(one["cold"] for one in each),
             "cores_of_others": max(of_others, default=None),
         },

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import cut, plural
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Device
-from pipeline.machine.others import said_of
+from pipeline.machine.others import said_of, too_short
 from pipeline.report import table
 from pipeline.runs.fit import Fit, Observation
 from pipeline.runs.json_files import read_json
@@ -64,7 +64,9 @@ def time_rows(fit: Fit, receipt: Mapping[str, Any], unit: str, period: str) -> l
     """Times, and the rate with what it leaves out and what may have disturbed it. `period`: what an epoch is called."""
     rates = [epoch.units_per_s for epoch in steady(fit.epochs)]
     profiled = "measured with a profiler" if receipt.get("profile") else None
-    remarks = (left_out(fit.epochs, period), profiled, said_of(receipt["training_rate"]["cores_of_others"]))
+    seen = receipt["training_rate"]
+    timed = f"uncertain, timed over {table.seconds(seen['timed_s'])}" if too_short(seen["timed_s"]) else None
+    remarks = (left_out(fit.epochs, period), profiled, timed, said_of(seen["cores_of_others"]))
     rate = "; ".join((table.spread(rates, f" {unit}/s"), *filter(None, remarks)))
     compiled = receipt.get("compile_s")
     return [

@@ -7,13 +7,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pipeline.errors import plural
-from pipeline.machine.others import said_of
+from pipeline.machine.others import said_of, too_short
+from pipeline.report.table import seconds
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import read_result
 from pipeline.sweep.entries import Entry
 from pipeline.sweep.plan import Cell
 
-OF_OTHERS, OF_COLD = "their times show that too", "which starts cold"  # in what `of_times` says
+OF_OTHERS, OF_COLD = "their times show that too", "which starts cold"
+OF_CLOCK = "at the least; longer trainings give surer ones"  # in what `of_times` says
 NUMBER = re.compile(r"(?<![\w.:=-])\d[\d.,e+-]*")  # not of a name, as in fp16 and gpu:0, nor of a setting
 
 
@@ -22,7 +24,7 @@ def below_table(entries: Sequence[Entry], shown: Collection[str]) -> list[str]:
     timed = any(entry.metrics[name].kind == "time" for entry in entries for name in shown if name in entry.metrics)
     if not timed:
         return notes_of(entries)
-    return [*notes_of(entries, without=(OF_OTHERS, OF_COLD)), *of_times(entries)]
+    return [*notes_of(entries, without=(OF_OTHERS, OF_COLD, OF_CLOCK)), *of_times(entries)]
 
 
 def notes_of(entries: Sequence[Entry], most: int = 5, without: Collection[str] = ()) -> list[str]:
@@ -63,7 +65,7 @@ def _of_cells(found: Sequence[tuple[Cell, str]], cells: Sequence[Cell]) -> str:
 
 def of_times(entries: Sequence[Entry]) -> tuple[str, ...]:
     """What makes times of cells less comparable than the same settings would."""
-    return (*_disturbed(shares_of_others(entries)), *_cold(entries))
+    return (*_disturbed(shares_of_others(entries)), *_cold(entries), *_short(entries))
 
 
 def receipts_of(entries: Sequence[Entry]) -> list[Mapping[str, Any]]:
@@ -88,6 +90,15 @@ def _disturbed(shares: Sequence[float | None]) -> Iterator[str]:
     if busy:
         of = plural(len(shares), "cell")
         yield f"{said_of(max(busy))} at the most, in {len(busy)} of {of}: {OF_OTHERS}"
+
+
+def _short(entries: Sequence[Entry]) -> Iterator[str]:
+    """Where rates were timed over too short a time to be sure of."""
+    receipts = receipts_of(entries)
+    timed = [one.get("training_rate", {}).get("timed_s") for one in receipts]
+    if short := [one for one in timed if too_short(one)]:
+        of = plural(len(receipts), "cell")
+        yield f"the rates of {len(short)} of {of} are uncertain: timed over {seconds(min(short))} {OF_CLOCK}"
 
 
 def _cold(entries: Sequence[Entry]) -> Iterator[str]:
