@@ -6,15 +6,18 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from command import COMMAND, DIGITS, contents, done, environment, refused, write_files
 
 import pipeline
 from pipeline.backends.shared.exported import READER, Exported
+from pipeline.backends.torch.export import WRITERS
 from pipeline.datasets.normalisation import Normalisation
 from pipeline.errors import RunError
 from pipeline.runs.json_files import read_json
@@ -52,6 +55,18 @@ def test_a_torch_model_is_read_without_this_package(torch_run: Path, form: str) 
     assert "normalisation.json" in found["files"]
     assert found["computes_in"] == ["float32"]
     assert 0 <= found["largest_difference"] < 1e-4
+
+
+def test_a_torchscript_file_names_no_folder_of_this_machine(tmp_path: Path) -> None:
+    """Its debug files did, which are compressed."""
+    net, example = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU()).eval(), torch.ones(2, 4)
+    WRITERS["torch"](net, example, tmp_path)
+    with zipfile.ZipFile(tmp_path / "model.torchscript.pt") as records:
+        inside = b"".join(records.read(one) for one in records.namelist())
+    places = [str(place).encode() for place in (sys.prefix, Path(pipeline.__file__).parent, Path(__file__).parent)]
+    assert not [place for place in places if place in inside]
+    torch.testing.assert_close(torch.jit.load(tmp_path / "model.torchscript.pt")(example), net(example))
+    assert {one.name for one in tmp_path.iterdir()} == {"state_dict.pt", "model.torchscript.pt"}
 
 
 @pytest.mark.wide

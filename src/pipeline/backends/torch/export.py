@@ -8,6 +8,7 @@ import logging
 import re
 import traceback
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,6 +85,18 @@ def _torch(net: torch.nn.Module, example: torch.Tensor, folder: Path) -> None:
     torch.save(net.state_dict(), folder / "state_dict.pt")
     with _said("torch", net):
         torch.jit.trace(net, example, check_trace=False).save(folder / "model.torchscript.pt")
+    _without_places(folder / "model.torchscript.pt")
+
+
+def _without_places(program: Path) -> None:
+    """Leave out of a TorchScript file where the code of its operations lies on this machine, and the hash of all that:
+    the file would be another on each. torch reads both where they are there; the errors of a program name its code."""
+    shorter = program.with_suffix(".new")
+    with zipfile.ZipFile(program) as whole, zipfile.ZipFile(shorter, "w") as kept:
+        for record in whole.infolist():
+            if not record.filename.endswith((".debug_pkl", ".data/serialization_id")):
+                kept.writestr(zipfile.ZipInfo(record.filename), whole.read(record))  # which has no time
+    shorter.replace(program)
 
 
 def _torch_export(net: torch.nn.Module, example: torch.Tensor, folder: Path) -> None:
