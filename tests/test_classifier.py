@@ -358,7 +358,7 @@ def test_weights_count_as_left_alone_by_the_updates_that_made_them() -> None:
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
-def test_an_average_that_stayed_is_told_from_weights_that_did(tmp_path: Path, backend: str) -> None:
+def test_an_average_that_stayed_is_not_taken_for_weights_that_did(tmp_path: Path, backend: str) -> None:
     """It was said that the training had not changed the weights, of which it was the average alone."""
     words = ("dataset=digits", "model=linear", "training.epochs=1", f"backend={backend}", "tracking=none")
     run = done(tmp_path, *words, "training.ema=0.9999999999")

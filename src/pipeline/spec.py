@@ -241,7 +241,7 @@ def _path(loc: Sequence[int | str], values: Mapping[str, Any]) -> list[str]:
 
 
 def _of_list(fault: Mapping[str, Any], cls: type[Any], values: Mapping[str, Any]) -> str:
-    """What to write in the place of a value that is no list: it in brackets, unless the field takes no such value."""
+    """What to write in the place of a value that should be a list: it in brackets, unless the field takes none such."""
     name, value = fault["loc"][0], fault["input"]
     if value is None or isinstance(value, Mapping):
         return "should be a valid list, such as []"

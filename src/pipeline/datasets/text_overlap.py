@@ -2,7 +2,7 @@
 
 A window is taken where the hash of its beginning is small, so that equal passages give equal fingerprints (after
 "winnowing": Schleimer, Wilkerson & Aiken, SIGMOD 2003; without its bound on the gaps). Of small texts all windows are
-taken: of the three that are taken of 200 bytes no share can be told.
+taken: three of 200 bytes, which one in 64 would be, show no share.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WINDOW = 32  # bytes: texts that have nothing else in common seldom share so man
 ONE_OF = 2**6  # windows, at the most
 ENOUGH = 2**12  # windows of a text: its share is then known to a percent or two
 AT_ONCE = 2**22  # bytes of a text that is trained on, all of whose windows take a tenth of a second
-FEW = 1000  # of a text, from which a share is told with their number
+FEW = 1000  # of a text, with fewer of which a share is given with their number
 PIECE = 2**18  # bytes of text at a time, whose hashes stay in a processor's cache
 LEAST = 0.02  # of a text: licences and headings occur in many
 OPTIMISTIC = {
