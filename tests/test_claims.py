@@ -118,7 +118,7 @@ def test_a_cell_that_could_not_start_now_is_not_claimed(tmp_path: Path) -> None:
 
 
 def test_a_cell_that_another_command_has_claimed_waits_for_it(tmp_path: Path) -> None:
-    """That is said once, and of other commands: of two of its own cells that share a run the second waits, too."""
+    """That is said once, and of other commands. Of two cells here that share a run the second waits, too."""
     asked, said = experiment("torch"), list[str]()
     cells = [Cell(number, {}, dict(asked.config), [], asked, on_cpu(asked)) for number in range(2)]
     shared = Shared(cells, History(tmp_path), Claims(tmp_path), said.append)
