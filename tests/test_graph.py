@@ -188,6 +188,8 @@ def test_the_figure_says_what_is_seen_and_where(tmp_path: Path, monkeypatch: pyt
     figures.draw(tmp_path / "crossover.png", SimpleNamespace(job=job, ways={"torch": found}))  # type: ignore[arg-type]
     words = pictures[0].get_suptitle()
     assert "two-layer net 8, 60, 30, 3 on " in words and "1 core; medians of 5, of first calls 2\n" in words
+    (title,) = [text for text in pictures[0].texts if text.get_text() == words]
+    assert title.get_window_extent().width <= pictures[0].bbox.width  # of one framework, it was cut off at both sides
 
 
 def test_a_gain_within_the_ranges_has_no_crossover() -> None:

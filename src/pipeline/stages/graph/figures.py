@@ -32,7 +32,7 @@ def draw(path: Path, bench: Bench) -> None:
         _panel(axes, found)
         axes.set_title(framework, fontsize=10)
     panels[0].set_ylabel("seconds a step, first calls included")
-    figure.suptitle(_title(bench.job), fontsize=10)
+    figure.suptitle(_title(bench.job), fontsize=10, wrap=True)
     save(figure, path)
 
 

@@ -42,7 +42,7 @@ def draw(path: Path, bench: Bench) -> None:
         axes.tick_params(labelbottom=True)  # left out by shared axes, also above a place that is empty
     lines = {line.get_label(): line for axes in panels.flat for line in axes.get_lines() if line.get_label()[0] != "_"}
     figure.legend(lines.values(), lines.keys(), frameon=False, fontsize=8, loc="outside right upper")
-    figure.suptitle(_title(bench, dtypes), fontsize=10)
+    figure.suptitle(_title(bench, dtypes), fontsize=10, wrap=True)
     save(figure, path)
 
 
