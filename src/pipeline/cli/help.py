@@ -17,22 +17,22 @@ TEXT = """\
 pipeline: declarative GPU machine-learning experiments, with a receipt of what
 really ran.
 
-Behind `python -m pipeline` say what you want by group=choice and key=value;
-the rest stays as below. Alone it is the main job, an MLP on Fashion-MNIST.
+After `python -m pipeline` write what you want as group=choice and key=value;
+all else keeps its default. Alone it trains an MLP on Fashion-MNIST.
 
   precision=mixed model=cnn              another precision, another model
   backend=jax training.epochs=2          another framework, a shorter run
   -m precision=fp32,mixed model=mlp,cnn  a grid: every combination
-  -m experiment=keras_search             a search: the next cells from the last
+  -m experiment=keras_search             a search: results choose the next cells
   experiment=softmax_regression          a recipe from conf/experiment/
-  stage=amp training.epochs=2            what mixed precision buys, and why
+  stage=amp training.epochs=2            what mixed precision gains, and why
   stage=transformer                      a GPT, trained on Moby-Dick
-  stage=generate run=latest              more text from it
+  stage=generate run=latest              text by a saved language model
   stage=wmma                             matmul kernels: verified, then timed
   stage=pinn dataset=ode                 differential equations, by a network
   experiment=amp_ladder                  what each change of a training gains
-  stage=evaluate run=latest              the test metrics of a saved run again
-  stage=predict run=latest stage.images=[shoe.png]  a picture of yours
+  stage=evaluate run=latest              a saved run, measured again
+  stage=predict run=latest stage.images=[shoe.png]  your own picture
   stage=runs stage.best=test/accuracy    the runs so far, the best first
   stage=devices                          what this machine can run
 
@@ -42,7 +42,7 @@ Groups and their choices (conf/<group>/<choice>.yaml says what each is):
 
 Any key of the configuration can be set, for example model.units=[256,128] or
 optimizer.learning_rate=0.01. `--cfg job` prints the whole configuration,
-`--cfg job --package model` only the part named. Devices may be written cpu,
+`--cfg job --package model` only that part. Devices may be written cpu,
 gpu, gpu:1, cuda:1, /GPU:1 and in TensorFlow's long forms.
 Flags: -m/--multirun a grid, --cfg job|hydra|all print the configuration,
 --config-dir DIR add a folder of your own choices, --version.
