@@ -277,7 +277,7 @@ def test_a_precision_that_diverges_is_told_beside_the_others(place: Path) -> Non
     rate = ["optimizer=sgd", "optimizer.learning_rate=1000"]
     result = pipeline(folder, *SMALL, *rate, "stage.precisions=[fp32,fp64,fp16]", "stage.repeats=1")
     assert result.returncode == 1
-    assert "1 of 3 cells came to nothing: precision=fp16 seed=0" in result.stderr
+    assert "1 of 3 cells have no result: precision=fp16 seed=0" in result.stderr
     assert "became nan at step" in result.stderr or "became inf at step" in result.stderr
     assert "fp32" in result.stdout
 
@@ -416,7 +416,7 @@ def test_speeds_beside_other_processes_are_marked_in_their_table(tmp_path: Path)
     assert "uncertain" not in tables.speed(compare.compare(runs)).title
     for run, share in zip(runs, (0.2, 0.51), strict=True):
         run.receipt["training_rate"] = {"cores_of_others": share}
-    assert tables.speed(compare.compare(runs)).title.endswith("; uncertain: others had 51% of the cores")
+    assert tables.speed(compare.compare(runs)).title.endswith("; uncertain: other processes had 51% of the cores")
 
 
 def test_two_pairs_of_runs_are_too_few_wherever_they_are_shown(tmp_path: Path) -> None:
@@ -554,7 +554,7 @@ def test_claims_beside_what_was_measured(tmp_path: Path) -> None:
         "bare products a second": ("1.00x",),
         "training, images/s, medians": ("0.50x",),
         "test accuracy": ("+0.0500",),
-        "slower, if mixed on a CPU": ("true",),
+        "speed of mixed on a CPU": ("true",),
     }
 
 

@@ -175,14 +175,15 @@ class Own(Augmentation):
         return x + noise.astype(x.dtype)
 
 
+IN_A_BATCH = "makes other images in a batch than of each image alone; take all random numbers from draws"
 FAULTS = {
     "fails": "fails on (64, 4, 4, 1) uint8: KeyError: 'x'",
-    "widens": "makes (64, 4, 4, 1) int64 of images (64, 4, 4, 1) uint8; keep shape and dtype",
-    "gives a list": "makes a list of images (64, 4, 4, 1) uint8; keep shape and dtype",
-    "draws elsewhere": "makes other images of a batch than of each image alone; take what is random from draws",
-    "seldom draws elsewhere": "makes other images of a batch than of each image alone; take what is random from draws",
-    "draws for the batch": "makes other images of a batch than of each image alone; take what is random from draws",
-    "draws at a call": "makes other images of the same draws; take all that is random from draws",
+    "widens": "turns images (64, 4, 4, 1) uint8 into (64, 4, 4, 1) int64; keep shape and dtype",
+    "gives a list": "turns images (64, 4, 4, 1) uint8 into a list; keep shape and dtype",
+    "draws elsewhere": IN_A_BATCH,
+    "seldom draws elsewhere": IN_A_BATCH,
+    "draws for the batch": IN_A_BATCH,
+    "draws at a call": "makes other images from the same draws; take all random numbers from draws",
 }
 
 

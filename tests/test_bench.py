@@ -235,7 +235,7 @@ def test_a_time_is_that_of_the_wall(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_both_sides_are_looked_at_as_often() -> None:
-    """50 times at the most: DeepXDE by this key, our best recipes after each of their few steps."""
+    """50 times at most: DeepXDE by this key, our best recipes after each of their few steps."""
     assert [pinn.often(problem) for problem in pinn.STEPS] == [f"solver.every={n}" for n in (200, 400, 1000)]
     for problem in pinn.STEPS:
         ours = yaml.safe_load((RESULTS.parent / "conf" / "experiment" / f"{problem}_best.yaml").read_text())["solver"]

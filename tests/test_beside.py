@@ -61,11 +61,11 @@ def test_a_fault_of_ours_is_no_note() -> None:
 def test_what_another_model_or_dataset_has_not_is_said() -> None:
     """A run of a module of the user's had neither the row nor the figure, and no word of it."""
     asked: Any = SimpleNamespace(model=Gru(), data_source=Recall(), dataset=Recall())
-    alone = "model=gru: of model=gpt alone"
+    alone = "model=gru: for model=gpt alone"
     assert utilization(asked, *[cast(Any, None)] * 3).notes == (f"utilization: not measured with {alone}",)
     assert draw_attention(asked, cast(Any, None)).notes == (f"attention: not drawn with {alone}",)
     asked.model = Gpt()
-    ours = "dataset=recall: of the texts of this package, and dataset=text, alone"
+    ours = "dataset=recall: for the texts of this package and dataset=text alone"
     assert draw_attention(asked, cast(Any, None)).notes == (f"attention: not drawn with {ours}",)
     assert baselines(asked, cast(Any, None)).notes == (f"baselines: not measured with {ours}",)
 

@@ -70,7 +70,7 @@ def test_threads_that_a_variable_asks_for_in_vain_are_noted(tmp_path: Path) -> N
     """The receipt had OMP_NUM_THREADS=7, and what was measured had a thread for each core."""
     words = ("stage=matmul", "stage.frameworks=[numpy]", "stage.dtypes=[float64]", "stage.sizes=[8]", "stage.cores=1")
     few = ("stage.placed=null", "stage.starts=1", "stage.rounds=1", "tracking=none")
-    said = "OMP_NUM_THREADS=7: not followed: what is measured runs in processes of 1 thread, one for each core"
+    said = "OMP_NUM_THREADS=7: ignored: what is measured runs in processes of 1 thread, one for each core"
     for threads, notes in (("7", [said]), ("1", []), ("", [])):
         result = read_result(done(tmp_path, *words, *few, OMP_NUM_THREADS=threads, MKL_NUM_THREADS="1"))
         assert result is not None and [one for one in result.notes if "THREADS" in one] == notes

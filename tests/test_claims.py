@@ -263,7 +263,7 @@ def test_a_run_that_goes_on_elsewhere_was_not_killed(tmp_path: Path) -> None:
         alone.communicate()
     dry = pipeline(tmp_path, "-m", *words, "seed=0,1", "sweep.dry_run=true", **environ)
     killed = f"to run: seed=1: {run.name} was killed before its end; "
-    assert f"{killed}it has no checkpoint, so it begins anew" in dry.stdout
+    assert f"{killed}it has no checkpoint, so it starts over" in dry.stdout
     (run / "checkpoints" / "step-0000001200").mkdir(parents=True)
     dry = pipeline(tmp_path, "-m", *words, "seed=0,1", "sweep.dry_run=true", **environ)
     assert f"{killed}its newest checkpoint is of step 1,200" in dry.stdout

@@ -416,12 +416,12 @@ def test_what_a_saved_run_has_fixed_is_refused(trained: dict[str, Path], place: 
     run = trained["torch"].name
     said = refused(place, "stage=evaluate", f"run={run}", change)
     assert said.startswith(f"{change} with stage=evaluate: run {run} was made with {change.partition('=')[0]}=")
-    assert "what can be chosen anew is backend, device, precision, " in said
+    assert "what can be changed is backend, device, precision, " in said
 
 
 def test_a_placement_log_without_a_training_step_is_refused(trained: dict[str, Path], place: Path) -> None:
     said = refused(place, "stage=evaluate", f"run={trained['torch'].name}", "device.placement_log=true")
-    assert said == "device.placement_log=true with stage=evaluate: is about a training step, and none runs"
+    assert said == "device.placement_log=true with stage=evaluate: is for training steps, and none runs"
     done(place, "stage=evaluate", f"run={trained['torch'].name}", "device.placement_log=false", "tracking=none")
 
 

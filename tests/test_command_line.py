@@ -89,12 +89,12 @@ REFUSALS = {
     "training.metrics=[torchmetrics.Accuraccy]": (
         "training.metrics=Accuraccy: torchmetrics has no such metric (did you mean ..."
     ),
-    "-m seed=0:3": "seed=0:3: should be a valid integer; of a grid, with -m: range(0,3)",
-    "hydra.nothing=1": "hydra.nothing: Hydra's own, which cannot be set here; what can is hydra/launcher, ...",
+    "-m seed=0:3": "seed=0:3: should be a valid integer; for a grid, with -m: range(0,3)",
+    "hydra.nothing=1": "hydra.nothing: a key of Hydra that cannot be set here; choose from hydra/launcher, ...",
     "seed=1 seed=2": "seed: set 2 times (seed=1, seed=2); give one value, or a,b with -m",
     "seed=1 ++seed=2": "seed: set 2 times (seed=1, ++seed=2); give one value, or a,b with -m",
     "model=cnn model=mlp": "model: set 2 times (model=cnn, model=mlp); give one value, or a,b with -m",
-    "model=cnn,mlp": "model=cnn,mlp: several values; -m runs each of them, a list is written key=[a,b]",
+    "model=cnn,mlp": "model=cnn,mlp: several values; add -m to run each of them, or write a list as key=[a,b]",
     "training.epochs=ten": "training.epochs='ten': should be a valid integer",
     "training.epochs=1.5": "training.epochs=1.5: should be a valid integer",
     "training.epochs=true": "training.epochs=true: should be a valid integer",
@@ -115,7 +115,7 @@ REFUSALS = {
     "loader=tfdata backend=tensorflow loader.map_calls=all": (
         "loader.map_calls='all': should be a valid integer, or 'auto'"
     ),
-    "backend=jax +backend.threads=2": "backend.threads: no such key; none: this choice has no settings",
+    "backend=jax +backend.threads=2": "backend.threads: no such key; this choice has no settings",
     "+backend.threds=2": (
         "backend.threds: no such key (did you mean backend.threads?); choose from backend.compile, backend.threads"
     ),
@@ -130,11 +130,11 @@ REFUSALS = {
     "optimizer.learning_rate=nan": "optimizer.learning_rate=nan: should be a finite number",
     "seed=-1": "seed=-1: should be greater than or equal to 0",
     "seed=null": "seed=null: should be a valid integer",
-    "name='two words'": "name=two words: use letters, digits, '.', '_' and '-', 60 at the most",
+    "name='two words'": "name=two words: use letters, digits, '.', '_' and '-', 60 at most",
     "name=..": "name=..: use something besides dots",
     "output_dir=": "output_dir=: name a folder; every run gets its own folder in it",
-    "run=x": "run=x with stage=classifier: this stage starts from no run; stage=evaluate, predict, export and generate "
-    "do",
+    "run=x": "run=x with stage=classifier: this stage does not start from a saved run; stage=evaluate, predict, "
+    "export and generate do",
     "training.metrics=[accuracy,accuracy]": "training.metrics=[accuracy,accuracy]: one of them is named twice",
     "dataset=digits dataset.validation=2000": "dataset.validation=2000: must be at least 0 and less than 1437, ...",
     "model.layer_dtypes=[float16]": "model.layer_dtypes=['float16']: has 1 dtype; give one for each of the ...",
@@ -191,12 +191,12 @@ REFUSALS = {
     "--model cnn": f"--model: no such flag; a choice is written model=<choice>; {FLAGS}",
     "stage=wmma stage.threads=1000": "stage.threads=1000: this machine has ...",
     "experiment=diabetes stage=amp": (
-        "experiment=diabetes with stage=amp: its keys are for model=mlp optimizer=adam, and stage=amp chose "
-        "model=mnist_cnn optimizer=adadelta; add the former (model.units=[16]: should be a valid integer)"
+        "experiment=diabetes with stage=amp: the recipe's keys are for model=mlp optimizer=adam, but stage=amp chooses "
+        "model=mnist_cnn optimizer=adadelta; add model=mlp optimizer=adam (model.units=[16]: should be a valid integer)"
     ),
     "experiment=two_layer_net stage=ladder": (
-        "experiment=two_layer_net with stage=ladder: it sets stage.sizes, for its own stage=graph; leave experiment or "
-        "stage out, and say what else you want of it (stage.sizes: no such key; ..."
+        "experiment=two_layer_net with stage=ladder: the recipe sets stage.sizes for its own stage=graph; leave out "
+        "experiment or stage, and set what else you want of the recipe by hand (stage.sizes: no such key; ..."
     ),
     "stage=laddr --help": "stage=laddr: no such choice (did you mean ladder?); choose from ...",
     "experiment=diabetes stage=amp optimizer.learning_rate=-1 model=mlp": (
@@ -558,7 +558,7 @@ def test_standard_output_on_a_full_disk(tmp_path: Path) -> None:
             )  # fmt: skip
         return ended.returncode, ended.stderr.splitlines()[-1]
 
-    refusal = "error: standard output: No space left on device; what was to be shown is lost"
+    refusal = "error: standard output: No space left on device; the output is lost"
     for typed in (["--help"], ["--cfg", "hydra"], ["stage=devices"], [*DIGITS, "tracking=none"]):
         assert result(*typed) == (1, refusal)
     assert [status(run).state for run in runs(tmp_path)] == ["FINISHED"]
@@ -660,7 +660,7 @@ def test_batch_larger_than_the_data(tmp_path: Path) -> None:
 
 def test_convolution_that_does_not_fit(tmp_path: Path) -> None:
     said = refused(tmp_path, "dataset=digits", "model=cnn", "model.filters=[4,4,4,4]")
-    assert said == "model.filters=[4, 4, 4, 4]: 4 pools leave nothing of a 8x8 image; use at most 3"
+    assert said == "model.filters=[4, 4, 4, 4]: 4 pools leave nothing of 8x8 images; use at most 3"
 
 
 # What only shows once a run has begun

@@ -224,9 +224,9 @@ def test_what_is_not_compiled_once_and_as_a_whole_is_a_note(counts: str, tmp_pat
     quick = ("training=quick", "training.batch_size=32", "backend.compile=true")
     run = done(tmp_path, *words, *quick, "tracking=none", **own)
     in_pieces = "not as a whole: Skip inlining `torch.compiler.disable()`d function, in forward (halves.py, line 17)"
-    changed = "since this had changed: self.net.calls == 3, in forward (halves.py, line 15)"
+    changed = "because this had changed: self.net.calls == 3, in forward (halves.py, line 15)"
     once_more = f"the step is compiled more than once, {changed.replace('had', 'has')}"
-    no_more = "9 steps on, the training runs uncompiled: torch has compiled it as often as it does, at last "
+    no_more = "after 9 steps the training runs uncompiled: torch has reached its limit of recompilations, the last "
     no_more += changed.replace("== 3", "== 10")
     noted = [once_more, no_more] if counts == "true" else [f"the step is compiled in pieces, {in_pieces}"]
     assert json.loads((run / "result.json").read_text())["notes"] == [f"backend.compile: {each}" for each in noted]
@@ -273,10 +273,10 @@ def test_an_update_that_is_compiled_again_and_again_is_a_note(tmp_path: Path) ->
     run = done(tmp_path, *words, "training.batch_size=32", "backend.compile=true", "tracking=none", **own)
     again, limit = json.loads((run / "result.json").read_text())["notes"]
     assert again.startswith(
-        "backend.compile: the optimizer's update is compiled more than once, since this has changed: "
+        "backend.compile: the optimizer's update is compiled more than once, because this has changed: "
     )
     assert "['count'] == 2, in step (counted.py, line " in again
-    assert " steps on, the optimizer's update runs uncompiled: torch has compiled it as often as it does" in limit
+    assert " steps the optimizer's update runs uncompiled: torch has reached its limit of recompilations" in limit
 
 
 @pytest.mark.wide
@@ -385,8 +385,8 @@ def test_what_an_optimizer_counts_on_the_host_is_not_kept_in_a_graph(word: str) 
             made._beside(None, None)
     assert not made.captures
     assert made.notes == [
-        "backend.compile: the step is not captured as a CUDA graph: the optimizer keeps on the host what changes from "
-        "step to step: count"
+        "backend.compile: the step is not captured as a CUDA graph: the optimizer keeps values on the host that change "
+        "from step to step: count"
     ]
 
 

@@ -129,7 +129,8 @@ def test_two_files_are_trained_on_without_a_validation_which_is_said(tmp_path: P
         (tmp_path / f"{name}.txt").write_text(f"This is {name}. " * 20)
     data = Text(path=str(tmp_path), context=8).load(tmp_path, 0)
     assert (len(data.train) > 0, len(data.validation), len(data.test) > 0) == (True, 0, True)
-    said = "dataset.validation=0.05: of 2 documents one is the test, one is trained on, and none validates"
+    said = "dataset.validation=0.05: with 2 documents, one is for the test and one for training, which leaves none for "
+    said += "validation"
     tested = "dataset.test=0.1: 0.5 of the text is held out; documents are held out whole, and the text has 2"
     assert data.notes == (said, tested)
     assert Text(path=str(tmp_path), context=8, validation=0).load(tmp_path, 0).notes == (tested,)
@@ -194,8 +195,7 @@ def test_fewer_pairs_of_bytes_than_asked_for_are_said(tmp_path: Path) -> None:
     asked: dict[str, Any] = {"path": str(tmp_path / "text.txt"), "context": 4, "vocabulary": 400}
     note, *leakage = Text(**asked, tokens="bpe").load(tmp_path, 0).notes
     assert re.fullmatch(
-        r"dataset\.vocabulary=400: 2\d\d tokens were learned; "
-        "after them no two tokens stand side by side in a word twice",
+        r"dataset\.vocabulary=400: 2\d\d tokens were learned; no further pair of tokens occurs twice within words",
         note,
     )
     assert Text(**asked).load(tmp_path, 0).notes == tuple(leakage)  # the text repeats itself
@@ -284,9 +284,9 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tokens", "said"),
     [
-        ({"kind": "words"}, "is missing, or says nothing of tokens; name a run of text"),
-        ({"alphabet": "abcd"}, "is missing, or says nothing of tokens; name a run of text"),
-        (["a"], "is missing, or says nothing of tokens; name a run of text"),
+        ({"kind": "words"}, "is missing, or does not describe tokens; name a run that was trained on text"),
+        ({"alphabet": "abcd"}, "is missing, or does not describe tokens; name a run that was trained on text"),
+        (["a"], "is missing, or does not describe tokens; name a run that was trained on text"),
         ({"kind": "characters"}, "describes no tokens (KeyError: 'alphabet'"),
         ({"kind": "bpe", "merges": {}}, "describes no tokens (Exception: "),
     ],

@@ -332,7 +332,7 @@ def test_on_a_gpu_a_kernel_gives_what_the_shim_gives(name: str, size: tuple[int,
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("D[size_t(ldc) * N] = 0;", "writes beyond D: 1 number before or behind its buffer"),
+        ("D[size_t(ldc) * N] = 0;", "writes beyond D: 1 number before or after its buffer"),
         ("const_cast<Element *>(A)[0] = Element(0.0f);", "writes into {}, or beside"),
         ("const_cast<Element *>(B)[-1] = Element(0.0f);", "writes into {}, or beside"),
     ],

@@ -187,7 +187,7 @@ def grey(*values: float, dtype: str = "float64") -> np.ndarray:
         (grey(dtype="complex64"), 1.0, "train.x has dtype complex64; give integers or floating-point numbers"),
         (grey().tolist(), 1.0, "train.x is a list; give a NumPy array"),
         *(
-            (grey(), scale, f"scale={scale}; x is divided by it: give a positive number, in float32 too")
+            (grey(), scale, f"scale={scale}; x is divided by it: give a number that is positive in float32 too")
             for scale in (0.0, -255.0, np.nan, np.inf, 1e39, 1e-50, "255")
         ),
     ],
@@ -212,7 +212,7 @@ def test_examples_without_any_number_are_refused(shape: tuple[int, ...]) -> None
     ("classes", "said"),
     [
         ((0, 1, 2), "the name of a class is 0, of type int; give texts"),
-        (("a", "b", "a"), "two of its classes are called 'a'; give each a name of its own"),
+        (("a", "b", "a"), "two of its classes are called 'a'; give each its own name"),
     ],
 )
 def test_classes_that_cannot_be_told_apart_by_names_are_refused(classes: Any, said: str) -> None:

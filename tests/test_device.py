@@ -152,8 +152,8 @@ def test_other_processes_on_a_gpu_are_counted(driver: pytest.MonkeyPatch) -> Non
         for pids, count, said in (
             ([os.getpid()], 0, None),
             ([os.getpid(), child.pid], 0, None),
-            ([child.pid, 1], 1, "1 other process had gpu:0 as this run ended: its times may be theirs as well"),
-            ([os.getpid(), 1, 2], 2, "2 other processes had gpu:0 as this run ended: its times may be theirs as well"),
+            ([child.pid, 1], 1, "1 other process used gpu:0 when this run ended: they may have slowed it"),
+            ([os.getpid(), 1, 2], 2, "2 other processes used gpu:0 when this run ended: they may have slowed it"),
             ([1, 2], None, None),
             ([], None, None),
         ):

@@ -189,7 +189,7 @@ def test_without_a_compiler_the_probe_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("CXX", "no-such-compiler")
     (one,) = last(probe.measured("cpu", 3))
     assert (one.name, one.missing) == ("cpu/probe", f"needs {missing_compiler()}")
-    assert "CXX=no-such-compiler is none" in str(one.missing)
+    assert "CXX=no-such-compiler is not one" in str(one.missing)
 
 
 SHORTER = """
@@ -472,7 +472,7 @@ def test_a_process_that_ends_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert [*bench.faults()] == [f"cpu/lost: {why}"]
     assert said == [
         f"cpu/lost: went wrong: {why}",
-        "cpu/energy: not measured: the machine does not say what energy it takes",
+        "cpu/energy: not measured: the machine does not report the energy that it uses",
     ]
 
 
@@ -551,7 +551,7 @@ def test_what_was_measured_beside_others_does_not_replace_what_is_kept() -> None
     assert kept_or_why(beside, kept.facts(), faulty=False) == "yes"
     assert kept_or_why(alone, kept.facts(), faulty=False) == "yes"
     said = kept_or_why(beside, kept.facts(), faulty=False)
-    assert said == "no: other processes were at work: the probe had 40 % of the cores; what was kept before is"
+    assert said == "no: other processes were at work: the probe had 40 % of the cores; what was kept before stays"
     found = kept.kept()
     assert found is not None and [*found.rows] == alone
 
@@ -561,7 +561,7 @@ def test_few_samples_do_not_replace_many() -> None:
     many, few = ([replace(KEPT, samples=(1.0,) * n)] for n in (100, 1))
     assert kept_or_why(many, kept.facts(), faulty=False) == "yes"
     said = kept_or_why(few, kept.facts(), faulty=False)
-    assert said == "no: 1 samples, and what is kept has 100; what was kept before is"
+    assert said == "no: 1 samples, and what is kept has 100; what was kept before stays"
     found = kept.kept()
     assert found is not None and [*found.rows] == many
 

@@ -234,7 +234,7 @@ def test_a_context_of_one_token_has_a_rate(tmp_path: Path) -> None:
 
     names, said = decode_of(3)
     assert Generate.headline in names
-    assert re.fullmatch(r"[\d,]+ tokens/s of all rows; medians: .* ms a window computed anew \(n=2\)", said)
+    assert re.fullmatch(r"[\d,]+ tokens/s of all rows; medians: .* ms a window computed again \(n=2\)", said)
     names, said = decode_of(1)
     assert Generate.headline not in names and said == "no rate: each text has one token, which the prefill gives"
 
@@ -341,8 +341,8 @@ REFUSED = {
     ): "stage.seed=3 with stage.temperature=0: nothing",
     ("stage.prompt=a", "stage.top_k=1", "stage.seed=3"): "stage.seed=3 with stage.top_k=1: nothing is drawn at random",
     ("stage.prompt=a", "stage.top_k=1", "stage.top_p=0.5"): "stage.top_p=0.5 with stage.top_k=1: nothing is drawn",
-    ("stage.prompt=a", "backend=tensorflow", "backend.xla=true"): "backend.xla=true with stage=generate: is about a tr",
-    ("stage.prompt=a", "backend.compile=true"): "backend.compile=true with stage=generate: is about a training step",
+    ("stage.prompt=a", "backend=tensorflow", "backend.xla=true"): "backend.xla=true with stage=generate: is for tr",
+    ("stage.prompt=a", "backend.compile=true"): "backend.compile=true with stage=generate: is for training steps",
     ("stage.prompt=a", "stage.stop=[Z]"): "stage.stop='Z': the character 'Z' at 0 is not among the 26 that",
     ("stage.prompt=a", "stage.stop=['']"): "stage.stop='': is empty; every text would end at once",
     ("stage.prompt=a", "stage.stop_tokens=[26]"): "stage.stop_tokens=26: tokens are 0 to 25",
@@ -350,13 +350,13 @@ REFUSED = {
     (
         "stage.prompt=a",
         "dataset.context=64",
-    ): "with dataset.context=16 and brings it along; what can be chosen anew is backend, device, precision\n",
+    ): "with dataset.context=16 and keeps it; what can be changed is backend, device, precision\n",
     (
         "stage.prompt=a",
         "model.layers=2",
     ): "model.layers=2 with stage=generate: run {run} was made with model.layers=1 and",
     ("stage.prompt=a", "model.patch=2"): "model.patch: no such key (model=vit has it); choose from model.",
-    ("stage.prompt=a", "seed=2"): "with seed=0 and brings it along; stage.seed is that of this stage\n",
+    ("stage.prompt=a", "seed=2"): "with seed=0 and keeps it; stage.seed is that of this stage\n",
 }
 
 
@@ -404,4 +404,4 @@ def test_a_model_of_the_users_own_goes_on_without_a_cache(tmp_path: Path, backen
     words = ("stage=generate", "run=latest", "stage.prompt=[Call me,So]", "stage.tokens=20", "tracking=none")
     ended = pipeline(tmp_path, *words, **allowed)
     assert ended.returncode == 0, ended.stderr
-    assert "model=tinytransformer: has no cache; all is computed anew for each token" in ended.stderr
+    assert "model=tinytransformer: has no cache; everything is computed again for each token" in ended.stderr

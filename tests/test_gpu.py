@@ -119,7 +119,7 @@ def test_another_process_on_the_gpu_is_noted(tmp_path: Path) -> None:
         other.communicate("\n")
     if other.pid not in listed:
         pytest.skip("the driver numbers processes as the host does")
-    assert " had gpu:0 as this run ended" in done.stderr, done.stderr
+    assert " used gpu:0 when this run ended" in done.stderr, done.stderr
 
 
 USES = {

@@ -137,7 +137,7 @@ def test_a_tensor_map_beyond_its_matrix_is_refused(kernel: Kernel) -> None:
     ("rows", "columns", "leading", "said"),
     [
         (64, 256, 72, None),
-        (64, 257, 72, "x in boxes of 64×257: TMA copies 256 rows and columns at the most"),
+        (64, 257, 72, "x in boxes of 64×257: TMA copies 256 rows and columns at most"),
         (72, 8, 72, "x in boxes of 72×8: a column has 144 bytes, and the swizzle takes 128"),
         (64, 8, 2**39 - 8, None),
         (64, 8, 2**39, "x in boxes of 64×8: columns are 1,099,511,627,776 bytes apart; TMA takes less than 2^40"),

@@ -380,7 +380,7 @@ def test_killed_run_is_marked_once(tmp_path: Path) -> None:
     status = read_status(tmp_path / name)
     assert status is not None
     assert status.state == "KILLED"
-    assert "ended without a word" in str(status.error)
+    assert "ended without a message" in str(status.error)
     assert read_status(own.folder) == own.status
 
 

@@ -434,7 +434,7 @@ class OnACardAlone(Source):
 @pytest.mark.parametrize(
     ("change", "fault", "note"),
     [
-        (("row >= M", "row > M"), "rehearsed on the CPU: sizes, at M=N=K=1, fp32, by columns: mine.cu: thread (", ""),
+        (("row >= M", "row > M"), "rehearsed on the CPU: sizes, at M=N=K=1, fp32, column-major: mine.cu: thread (", ""),
         pytest.param(
             ("Sum sum", 'asm volatile("membar.gl;"); Sum sum'),
             None,
@@ -479,7 +479,7 @@ class OnCard(Matmul):
 def test_what_a_kernel_writes_into_copies_of_its_operands_is_seen(writes: str) -> None:
     found = verify(Numpy(), [SMALL], partial(OnCard, writes=writes), seed=0).fault
     assert found == (
-        f"sizes, at M=N=K=16, fp32, by columns: writes into {', '.join(writes)}, or beside" if writes else None
+        f"sizes, at M=N=K=16, fp32, column-major: writes into {', '.join(writes)}, or beside" if writes else None
     )
 
 
@@ -509,7 +509,7 @@ class Copied(Matmul):
 
 def test_a_launch_whose_result_is_a_copy_has_to_say_how_it_is_refilled() -> None:
     found = verify(Numpy(), [SMALL], lambda made: Copied(made, 1), seed=0)
-    assert found.fault == "sizes, at M=N=K=16, fp32, by columns: override `refill`: D is not what it filled in"
+    assert found.fault == "sizes, at M=N=K=16, fp32, column-major: override `refill`: D is not what it filled in"
 
 
 class Gives(Matmul):
@@ -539,7 +539,7 @@ def test_a_result_that_is_not_the_buffer_of_d_is_said(give: Callable[[np.ndarray
     """It was `AttributeError: 'NoneType' object has no attribute 'reshape'`, of a line of ours."""
     found = verify(Numpy(), [SMALL], lambda made: Gives(made, give), seed=0)
     assert found.fault == (
-        f"sizes, at M=N=K=16, fp32, by columns: result() gave {given}, where an array of shape (256,) of float32 is "
+        f"sizes, at M=N=K=16, fp32, column-major: result() gave {given}, where an array of shape (256,) of float32 is "
         "wanted: the buffer of D (16 × 16) as `operands.d` stores it, padding included"
     )
 
@@ -551,7 +551,7 @@ def test_a_kernel_that_cannot_be_prepared_is_a_verdict() -> None:
         return Matmul(made, 1)
 
     found = verify(Numpy(), all_cases("fp32"), prepare, seed=0)
-    assert (found.n, found.fault) == (1, "sizes, at M=1, N=7, K=3, fp32, by columns: mine.cu: does not compile")
+    assert (found.n, found.fault) == (1, "sizes, at M=1, N=7, K=3, fp32, column-major: mine.cu: does not compile")
 
 
 def test_the_kernel_of_the_page_is_right_as_the_page_launches_it(tmp_path: Path) -> None:
@@ -567,7 +567,7 @@ def test_the_kernel_of_the_page_is_right_as_the_page_launches_it(tmp_path: Path)
     ("kernel", "fault"),
     [
         (Late(prepare_s=0.6), None),
-        (Late(call_s=5.0), "sizes, at M=N=K=16, fp32, by columns: has not ended after 0 s"),
+        (Late(call_s=5.0), "sizes, at M=N=K=16, fp32, column-major: has not ended after 0 s"),
         (Late(fails_after=1), "raises ValueError: enough"),
     ],
 )
@@ -582,7 +582,7 @@ def test_a_call_that_never_ends_is_ended_also_where_it_is_timed_for_an_idea(monk
     """The last problem's further calls had no limit: the stage hung."""
     monkeypatch.setattr(verifying, "LIMIT_S", 0.3)
     found = verify(Late(), [SMALL], partial(Unkind, how="sleeps"), seed=0)
-    assert found.fault == "sizes, at M=N=K=16, fp32, by columns: has not ended after 0 s"
+    assert found.fault == "sizes, at M=N=K=16, fp32, column-major: has not ended after 0 s"
 
 
 def test_a_kernel_of_the_users_rests_as_long_as_it_says() -> None:
@@ -705,7 +705,7 @@ def test_what_a_launch_says_of_itself_is_checked(changes: Mapping[str, Any], sai
             setattr(launch, name, value)
         return launch
 
-    assert verify(Late(), [SMALL], prepare, seed=0).fault == f"sizes, at M=N=K=16, fp32, by columns: {said}"
+    assert verify(Late(), [SMALL], prepare, seed=0).fault == f"sizes, at M=N=K=16, fp32, column-major: {said}"
     if "seconds" in changes:
         with pytest.raises(RunError, match=f"^{re.escape(said)}$"):
             Apart(Late(), prepare, operands(SMALL[1], 0), limit=9.0).seconds(1)
@@ -755,7 +755,7 @@ def test_a_kernel_that_fails_while_it_is_timed_is_a_row() -> None:
     assert [list(found) for found in bench.times.values()] == [["numpy"], ["numpy"]]
     fault = bench.verdicts["late_fails_after_5"].fault
     assert fault is not None
-    assert without_place(fault) == "at M=N=K=32, fp32, by columns, while it was timed: raises ValueError: enough"
+    assert without_place(fault) == "at M=N=K=32, fp32, column-major, while it was timed: raises ValueError: enough"
     assert bench.yardstick == "numpy"
 
 
@@ -777,7 +777,7 @@ def test_a_time_that_is_mostly_the_call_itself_says_nothing_of_larger_sizes() ->
     assert list(bench.times[bench.plan.problems[0]]) == ["late_call_s_0.0007"]
     slow = bench_of(Late(call_s=2e-3), sizes=(512,), longest=0.04)
     (why,) = slow.skipped.values()
-    about, by = r"one product would take about 0\.\d+ s", r"by the [\d.]+ s of 128 fp32, by columns"
+    about, by = r"one product would take about 0\.\d+ s", r"by the [\d.]+ s of 128 fp32, column-major"
     assert re.fullmatch(rf"{about}, more than stage\.longest=0\.04, {by}", why)
 
 
@@ -797,9 +797,9 @@ def test_sizes_at_which_a_kernel_is_not_run_are_one_row() -> None:
     bench.skipped = {(gemm, late): long[size] for size, gemm in at.items()}
     bench.skipped |= {(at[size], even): "takes even sizes" for size in (101, 103)} | {(at[512], even): long[512]}
     assert tables.not_timed(bench) == [
-        (late, "not run at 100 fp32, by columns, nor at 3 larger sizes: one product would take about 100 s"),
-        (even, "not run at 101 fp32, by columns, nor at 1 larger size: takes even sizes"),
-        (even, "not run at 512 fp32, by columns: one product would take about 512 s"),
+        (late, "not run at 100 fp32, column-major, nor at 3 larger sizes: one product would take about 100 s"),
+        (even, "not run at 101 fp32, column-major, nor at 1 larger size: takes even sizes"),
+        (even, "not run at 512 fp32, column-major: one product would take about 512 s"),
     ]
 
 
@@ -826,12 +826,12 @@ def test_a_grid_that_cuda_lacks_is_refused() -> None:
     [
         ((256, 1, 1), 0, 0, None),
         ((256, 1, 1), 1000, 231_448, None),
-        ((1, 1, 65), 0, 0, "block=[1, 1, 65]: 65 threads along z; at the most 64"),
+        ((1, 1, 65), 0, 0, "block=[1, 1, 65]: 65 threads along z; at most 64"),
         (
             (512, 2, 1),
             0,
             0,
-            "block=[512, 2, 1]: 1,024 threads; with its registers and launch bounds a card runs 768 at the most",
+            "block=[512, 2, 1]: 1,024 threads; with its registers and launch bounds a card runs 768 at most",
         ),
         (
             (256, 1, 1),
@@ -998,7 +998,7 @@ def test_a_longer_budget_makes_longer_samples() -> None:
 def test_arrays_that_caches_may_hold_are_named() -> None:
     assert doubt(1 << 29, 1 << 26) is None
     assert doubt(1 << 29, 1 << 28) == "an array has 512.0 MiB, less than 4 times the 256.0 MiB of the caches"
-    assert doubt(1 << 26, 0) == "how large the caches are is not known, and an array has 64.0 MiB"
+    assert doubt(1 << 26, 0) == "the size of the caches is not known, and an array has 64.0 MiB"
 
 
 @pytest.mark.parametrize(("sizes", "found"), [({"1": "32K", "3": "512K"}, 512 << 10), ({"1": "32K"}, 0), ({}, 0)])
@@ -1189,9 +1189,9 @@ def test_whatever_triton_or_torch_raises_is_one_message() -> None:
 def test_a_launch_of_the_users_is_named_where_it_may_be_the_mistake(tmp_path: Path) -> None:
     file = tmp_path / "mine.cu"
     file.write_text("")
-    with pytest.raises(UserError, match=r"mine: block=\[64, 64, 1\]: 4,096 threads; CUDA runs 1,024 at the most"):
+    with pytest.raises(UserError, match=r"mine: block=\[64, 64, 1\]: 4,096 threads; CUDA runs 1,024 at most"):
         Source(file=str(file), block=(64, 64, 1))
-    with pytest.raises(UserError, match=r"mine: block=\[1, 1, 65\]: 65 threads along z; at the most 64"):
+    with pytest.raises(UserError, match=r"mine: block=\[1, 1, 65\]: 65 threads along z; at most 64"):
         Source(file=str(file), block=(1, 1, 65))
     with pytest.raises(UserError, match=r"mine: dynamic=232449: no card has more than 232,448 bytes for a block"):
         Source(file=str(file), dynamic=232_449)

@@ -206,10 +206,10 @@ class Faulty(Launch):
     ("how", "said"),
     [
         ("right", "None"),
-        ("zeroes", "at M=N=K=16, fp32, by columns: writes into A, or beside"),
+        ("zeroes", "at M=N=K=16, fp32, column-major: writes into A, or beside"),
         ("c", "writes into C, or beside"),
-        ("beyond", "writes beyond D: 1 number before or behind its buffer"),
-        ("a row too far", "writes beyond D: 1 number before or behind its buffer"),  # NaN, from what lies behind A
+        ("beyond", "writes beyond D: 1 number before or after its buffer"),
+        ("a row too far", "writes beyond D: 1 number before or after its buffer"),  # NaN, from what lies behind A
         ("lazy", "256 of 256 elements are wrong: D[0,0] = nan"),
     ],
 )
@@ -224,7 +224,7 @@ def test_what_a_kernel_does_beside_its_product_is_seen(how: str, said: str) -> N
 def test_a_kernel_that_was_verified_on_nothing_is_wrong() -> None:
     kernel = next(kernel for kernel in CPU if kernel.name == "numpy")
     verdict = verify(kernel, [("sizes", Gemm(m=1, n=1, k=1, dtype="int8"), "integers", False)], kernel.rehearse, seed=0)
-    assert verdict.fault == "takes none of the problems that it is to be verified on"
+    assert verdict.fault == "takes none of the problems on which it would be verified"
 
 
 def test_encode_rounds_as_hardware_does() -> None:

@@ -119,7 +119,10 @@ def test_the_table_has_the_source_beside_it(climbed: Done, place: Path) -> None:
     lines = climbed.stdout.splitlines()
     heads = next(line for line in lines if line.startswith("rung"))
     assert heads.split()[-2:] == ["source", "s"]
-    assert "source s: of an A100, MNIST, 10 epochs" in climbed.stderr.splitlines()
+    assert (
+        "source s: seconds of training that the source reports (an A100, MNIST, 10 epochs)"
+        in climbed.stderr.splitlines()
+    )
     shown = {line.split()[0]: line.split() for line in lines[lines.index(heads) + 1 :] if line.strip()}
     assert (shown["baseline"][-1], shown["amp"][-1]) == ("113", "85")
     result = {row["name"]: row for row in table(ladder_of(place), "ladder.csv")}
@@ -157,7 +160,7 @@ def test_a_rung_that_fails_costs_no_other(tmp_path: Path) -> None:
     own = status(ladder_of(tmp_path))
     assert (own.state, own.error) == (
         "FAILED",
-        "3 of 5 cells came to nothing: rung=threads, rung=resident, rung=amp",
+        "3 of 5 cells have no result: rung=threads, rung=resident, rung=amp",
     )
     assert [row["name"] for row in table(ladder_of(tmp_path), "ladder.csv")] == ["baseline"]
     assert "failed: training.batch_size=5000: larger than the 320 training examples" in result.stdout
@@ -228,7 +231,7 @@ def test_ctrl_c_stops_the_ladder_and_its_rung(tmp_path: Path) -> None:
     assert err.count("stopped by SIGINT") == 1 and "Traceback" not in err
     # A rung may hear the terminal's signal or that of its ladder first.
     assert ("1 failed" in err or "1 killed" in err) and err.rstrip().splitlines()[-2].endswith(
-        "; the same command runs all cells again, and goes on with those that left a checkpoint"
+        "; the same command runs all cells again, resuming those that left a checkpoint"
     ), err
     assert [status(run).state for run in runs(tmp_path)] == ["KILLED", "KILLED"]
 
@@ -260,7 +263,7 @@ def test_a_ladder_with_a_mistake_writes_nothing(tmp_path: Path) -> None:
         "loader=memory 'a: not overrides as on the command line (No closing quotation)"
     )
     assert refused(tmp_path, *ladder, "stage.rungs={}") == (
-        "stage.rungs={}: an empty mapping changes nothing; ~stage.rungs.NAME takes an entry out"
+        "stage.rungs={}: an empty mapping changes nothing; ~stage.rungs.NAME removes an entry"
     )
     assert refused(tmp_path, *ladder, "+stage.source_s.ampp=3").startswith(
         "stage.source_s=ampp: no such choice (did you mean amp?)"

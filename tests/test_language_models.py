@@ -121,7 +121,7 @@ def test_a_run_is_not_evaluated_with_another_vocabulary(trained: Any, tmp_path: 
     path.write_text(path.read_text().replace('"alphabet": "', '"alphabet": "?'))
     ended = pipeline(tmp_path, "stage=evaluate", "run=latest", "tracking=none")
     assert ended.returncode == 2
-    assert "the vocabulary that is learned from the data now differs from the one" in ended.stderr.splitlines()[-1]
+    assert "the vocabulary learned from the data now differs from the one" in ended.stderr.splitlines()[-1]
 
 
 def test_another_vocabulary_is_refused_where_weights_are_taken_from(trained: Any, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_another_text_is_trained_on_with_the_tokens_of_a_saved_run(trained: Any,
         letters = len(cards[0]["alphabet"])
         assert f"it was trained with another vocabulary ({letters} characters, " in said
         assert f"of dataset=text ({len(set(mine.read_text()))} characters); " in said
-        assert "dataset.tokens=<that run> takes the run's" in said
+        assert "dataset.tokens=<that run> uses that run's" in said
     shutil.rmtree(base)
     assert metrics_of(done(tmp_path, "stage=evaluate", f"run={run}", "tracking=none"))
     said = refused(tmp_path, *words[:-1], f"dataset.tokens={base}")
@@ -256,7 +256,7 @@ def test_what_is_not_drawn_is_not_announced(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert "matmul" not in ended.stderr
     assert "drawing" not in ended.stderr
-    assert "attention: not drawn with model=gru: of model=gpt alone" in ended.stderr
+    assert "attention: not drawn with model=gru: for model=gpt alone" in ended.stderr
 
 
 @pytest.mark.wide
@@ -329,8 +329,8 @@ def test_why_the_rate_is_no_share_of_a_matmuls_is_said(part: str, setting: Any, 
 @pytest.mark.parametrize(
     ("share", "later", "cold", "end"),
     [
-        (0.51, 0.02, False, "; uncertain: others had 51% of the cores"),
-        (0.01, 0.4, False, "; uncertain: others had 40% of the cores beside the matmul"),
+        (0.51, 0.02, False, "; uncertain: other processes had 51% of the cores"),
+        (0.01, 0.4, False, "; uncertain: other processes had 40% of the cores beside the matmul"),
         (0.01, None, True, "; uncertain: the rate is of a cold start"),
         (0.01, 0.01, False, ""),
         (None, None, False, ""),
@@ -339,7 +339,7 @@ def test_why_the_rate_is_no_share_of_a_matmuls_is_said(part: str, setting: Any, 
 def test_a_utilization_beside_other_processes_is_marked(
     share: float | None, later: float | None, cold: bool, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stood as if certain, a row above `others had 51% of the cores`; `later`: while the matmul was measured."""
+    """It stood as if certain, a row above `other processes had 51% of the cores`; `later`: beside the matmul."""
     write_json(tmp_path / "receipt.json", {"training_rate": {"cores_of_others": share, "cold": cold}})
     monkeypatch.setattr(transformer_extras, "Others", lambda: SimpleNamespace(share=lambda: later))
     probe = SimpleNamespace(machine=lambda *_: SimpleNamespace(FLOP_per_s=40e9, side=512))

@@ -306,7 +306,7 @@ def test_a_training_on_a_large_text_holds_a_piece_of_it(tmp_path: Path, kind: Ki
 
 
 def anonymous_of_training(folder: Path, path: str, kind: Kind) -> int:
-    """Bytes of anonymous memory that 3 steps on torch take at the most."""
+    """Bytes of anonymous memory that 3 steps on torch take at most."""
     words = ["stage=train", "model=gpt", "model.layers=1", "model.heads=2", "model.width=16", "loader=threads"]
     words += ["dataset=text", f"dataset.path={path}", f"dataset.tokens={kind}", "tracking=none", "backend=torch"]
     words += ["dataset.validation=0.0001", "dataset.test=0.0001", "training.evaluation_batch_size=256"]

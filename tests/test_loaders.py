@@ -50,14 +50,16 @@ def mapped(folder: Path) -> Data:
         (
             True,
             191,
-            "loader=tfdata loader.cache=true: needs 192 B of memory for a mapped file's set, and 191 B are free; "
+            "loader=tfdata loader.cache=true: needs 192 B of memory for the examples of a mapped file, and 191 B are "
+            "free; "
             "use loader.cache=false or loader=threads",
         ),
         (False, 96, None),  # and twice while they are copied
         (
             False,
             95,
-            "loader=tfdata: needs 96 B of memory for a mapped file's set, and 95 B are free; use loader=threads",
+            "loader=tfdata: needs 96 B of memory for the examples of a mapped file, and 95 B are free; use "
+            "loader=threads",
         ),
     ],
 )

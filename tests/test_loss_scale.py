@@ -146,8 +146,8 @@ def test_a_training_whose_every_step_was_skipped_has_failed(tmp_path: Path, back
     result = pipeline(tmp_path, "dataset=digits", "training=quick", "training.steps=10", *words)
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1].startswith(
-        "error: all 10 steps were skipped, so that nothing was trained: gradients overflowed float16 at each loss "
-        "scale from 1.09951e+12 down; each of them halves it: train longer, begin lower (precision.initial_scale; "
+        "error: all 10 steps were skipped, so nothing was trained: gradients overflowed float16 at every loss scale "
+        "from 1.09951e+12 down (each overflow halves it); train longer, start lower (precision.initial_scale; "
     )
 
 

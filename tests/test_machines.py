@@ -74,7 +74,7 @@ def test_a_grid_is_refused_by_each_of_several_processes(tmp_path: Path) -> None:
 
 def test_what_a_launcher_has_started_must_suit() -> None:
     four, cpu = Launched(0, 4, 0, 4096, "torchrun"), Place("cpu")
-    with pytest.raises(Impossible, match=r"torchrun has started 4 processes, and backend=jax trains in one; start it"):
+    with pytest.raises(Impossible, match=r"torchrun has started 4 processes, but backend=jax trains in one; start it"):
         check_launched(four, Device(processes=4), "jax", distributes=False)
     with pytest.raises(Impossible, match=r"device.processes=2: torchrun has started 4 .* use device.processes=4"):
         check_launched(four, Device(processes=2), "torch", distributes=True)
@@ -90,7 +90,7 @@ def test_a_grid_that_srun_starts_several_times_is_refused(tmp_path: Path) -> Non
 
 
 def test_a_launched_process_without_a_place_on_its_machine_is_refused() -> None:
-    with pytest.raises(UserError, match=r"^WORLD_SIZE=4 in the environment, but LOCAL_RANK is not set"):
+    with pytest.raises(UserError, match=r"^WORLD_SIZE=4 is in the environment without LOCAL_RANK: which process"):
         launched(4, {name: value for name, value in TORCHRUN.items() if name != "LOCAL_RANK"})
 
 
@@ -138,7 +138,7 @@ def test_the_others_learn_why_the_first_trains_nothing(tmp_path: Path) -> None:
 def test_a_run_of_one_process_does_not_go_on_in_two(tmp_path: Path) -> None:
     assert killed(tmp_path, (*LONG[:-2], "output_dir=runs"), 0.1) == -signal.SIGKILL
     (first, said), (second, other) = pair((tmp_path, tmp_path / "b"), "resume=latest")
-    assert first and "whoever set WORLD_SIZE has started 2 processes" in said
+    assert first and "the launcher that set WORLD_SIZE has started 2 processes" in said
     assert second == 1 and "nothing to train, because process 0 ended" in other
 
 
@@ -153,8 +153,8 @@ def test_other_code_on_another_machine_is_refused(tmp_path: Path) -> None:
     words = ("--config-dir", "conf", "dataset=digits", "model=mine", "tracking=none", "training.steps=3")
     known = {"PIPELINE_MODULES": "mine", "PYTHONPATH": "."}
     (_, said), (status_of, other) = pair((tmp_path / "a", tmp_path / "b"), *words, "device.processes=2", **known)
-    assert status_of == 1 and "its code is not that of process 0" in other
-    assert "process 1 of 2 of the training" in said and "its code is not that of process 0" in said
+    assert status_of == 1 and "its code differs from that of process 0" in other
+    assert "process 1 of 2 of the training" in said and "its code differs from that of process 0" in said
 
 
 @two_cores
@@ -304,4 +304,4 @@ def test_a_machine_with_other_data_says_so_on_the_first(machines: tuple[Machine,
         (one.folder / "text.txt").write_text(text)
     (lead, said), (follower, _) = ended(*(one.start(rank, first, TEXT) for rank, one in enumerate(machines)))
     assert (lead, follower) == (1, 1), said
-    assert f"{second.address}) ended: its data are not those of process 0 (another sha256)" in said
+    assert f"{second.address}) ended: its data differ from those of process 0 (another sha256)" in said

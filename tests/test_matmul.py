@@ -571,7 +571,7 @@ def test_numpy_without_a_compiler(tmp_path: Path) -> None:
     run = done(tmp_path, *QUICK, *words, CXX="no-such-compiler")
     result, metrics = check_result(run, ("numpy",), ceilings=False)
     (note,) = [one for one in result.notes if "at work" not in one]  # other tests
-    assert note.startswith("no ceiling is measured: it needs a C++ compiler (CXX=no-such-compiler is none")
+    assert note.startswith("no ceiling is measured: it needs a C++ compiler (CXX=no-such-compiler is not one")
     table = dict(result.table)
     assert table["numpy bfloat16"] == "not run: has no bfloat16"
     assert table["cpu_naive float32"].startswith("not run: needs a C++ compiler")

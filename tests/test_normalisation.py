@@ -171,7 +171,7 @@ def test_a_dataset_that_now_normalises_otherwise_is_refused(tmp_path: Path) -> N
     for changed, now in ((own[0.4], "mean 0.4 and standard deviation 0.25"), (nothing, "nothing")):
         with pytest.raises(UserError) as error:
             check_saved(then, {}, changed)
-        assert str(error.value) == f"{old}{now}; give it back what it had, or train again"
+        assert str(error.value) == f"{old}{now}; restore that, or train again"
     never = saved_card(tmp_path / "never", {"task": "classification"})
     check_saved(never, {}, replace(data, normalisation=None))
     with pytest.raises(UserError, match=r"^run=never: its dataset normalised its examples by nothing, and load"):
@@ -325,12 +325,12 @@ def test_a_card_that_was_changed_is_refused(run: Path) -> None:
     path = copied / "artifacts/model/card.json"
     card = read_json(path)
     for normalisation, said in (
-        ({"mean": [0.5, 0.5], "std": [1.0]}, "now differs from what it saved (another sha256)"),
-        ({"mean": 0.5}, "is missing or damaged, which says what normalises x"),
+        ({"mean": [0.5, 0.5], "std": [1.0]}, " now differs from what it saved (another sha256)"),
+        ({"mean": 0.5}, ", which says how x is normalised, is missing or damaged"),
     ):
         path.write_text(json.dumps({**card, "normalisation": normalisation}))
         ended = pipeline(folder, "stage=evaluate", f"run={copied}", "tracking=none")
-        assert message(ended) == f"run={copied.name}: artifacts/model/card.json {said}"
+        assert message(ended) == f"run={copied.name}: artifacts/model/card.json{said}"
 
 
 @pytest.mark.wide
@@ -349,7 +349,7 @@ def test_starting_from_weights_of_the_other_kind_is_said(run: Path) -> None:
 
 def test_what_cannot_be_normalised_is_refused(tmp_path: Path) -> None:
     assert refused(tmp_path, "stage=pinn", "dataset=ode", "dataset.normalise=true") == (
-        "dataset.normalise with stage=pinn: it would not be followed; leave it out"
+        "dataset.normalise with stage=pinn: it would be ignored; leave it out"
     )
     assert refused(tmp_path, "dataset=digits", "dataset.normalize=true") == (
         "dataset.normalize: no such key (did you mean dataset.normalise?); choose from dataset.normalise, "

@@ -30,7 +30,7 @@ def test_processes_of_others_are_seen() -> None:
     time.sleep(2)
     share = others.share()
     assert share is not None and 0.5 < share <= 1  # beside tests on the same cores, too
-    assert said_of(share) == f"others had {share:.0%} of the cores"
+    assert said_of(share) == f"other processes had {share:.0%} of the cores"
 
 
 def test_what_this_process_started_is_none_of_the_others() -> None:
@@ -90,7 +90,7 @@ def test_a_trainings_rate_says_it(processes: int, tmp_path: Path) -> None:
     (receipt,) = tmp_path.glob("runs/*/receipt.json")
     share = json.loads(receipt.read_text(encoding="utf-8"))["training_rate"]["cores_of_others"]
     assert share > 0.2
-    assert f"others had {share:.0%} of the cores" in " ".join(done.stdout.split())
+    assert f"other processes had {share:.0%} of the cores" in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize("share", [None, 0.0, 0.04])

@@ -105,6 +105,8 @@ def test_choices_stand_in_their_order() -> None:
     error = bad_choice("stage.architectures", 85, ["100", "90", "120", "75"])
     assert str(error) == "stage.architectures=85: no such choice; choose from 75, 90, 100, 120"
     assert "; choose from 9, 10, cnn, mlp; " in str(bad_choice("model", 1, ["mlp", "10", "cnn", "9"]))
+    none = "training.monitor=loss: no such choice; there is nothing to choose from"
+    assert str(bad_choice("training.monitor", "loss", [])) == none  # it said: choose from nothing: none exist
 
 
 def test_of_many_choices_those_are_listed_that_are_like_what_was_typed() -> None:
@@ -123,8 +125,7 @@ def test_of_many_choices_those_are_listed_that_are_like_what_was_typed() -> None
 # What is typed -> the message, or its beginning where it ends in "...".
 NAMED = {
     "schedule.warm_up=5": (
-        "schedule.warm_up: no such key (schedule=cosine, cosine_text, linear have it); none: this choice has no "
-        "settings"
+        "schedule.warm_up: no such key (schedule=cosine, cosine_text, linear have it); this choice has no settings"
     ),
     "optimizer.weight_decay=1": (
         "optimizer.weight_decay: no such key (optimizer=adamw, adamw_text, momentum, muon, sgd have it)..."
@@ -164,7 +165,7 @@ NAMED = {
     f"{'x' * 2000}=1": f"{'x' * 80}... (2,000 characters): no such key",
     f"model={'x' * 2000}": f"model={'x' * 80}... (2,000 characters): no such choice; choose from cnn, ...",
     f"name={'x' * 2000}": f"name={'x' * 80}... (2,000 characters): use letters, digits, ...",
-    "-m hydra.launcher._target_=os.system": "hydra.launcher._target_: Hydra's own, which cannot be set here; ...",
+    "-m hydra.launcher._target_=os.system": "hydra.launcher._target_: a key of Hydra that cannot be set here; ...",
     "-m seed=range(1,5,0)": "seed=range(1,5,0): range() arg 3 must not be zero",
     "-m seed=range(1e9)": "a grid of more than 100,000 cells: give fewer values, or search them",
     "-m experiment=keras_search seed=range(1e9)": (
@@ -193,16 +194,16 @@ NAMED = {
     ),
     "training.epochs=1000001": "training.epochs=1000001: should be less than or equal to 1000000",
     "loader=threads loader.workers=1000000": "loader.workers=1000000: should be less than or equal to 1024",
-    "~training.epochs": "~training.epochs: takes out what every experiment has; give it a value instead",
-    "~seed": "~seed: takes out what every experiment has; give it a value instead",
-    "~model": "~model: takes out what every experiment has; give it a value instead",
-    "+solver=[]": "+solver=[]: adds to a group that has its choice; write solver=<choice>",
-    "++solver=adam": "++solver=adam: adds to a group that has its choice; write solver=<choice>",
-    "hydra.sweeper._target_=os.system": "hydra.sweeper._target_: Hydra's own, which cannot be set here; ...",
-    "hydra.sweeper.trials=3": "hydra.sweeper.trials=3: this is about grids; add -m",
-    "hydra/launcher=ray": "hydra/launcher=ray: this is about grids; add -m",
-    "hydra.run.dir=x": "hydra.run.dir: Hydra's own, which cannot be set here; what can is hydra/launcher, ...",
-    "hydra.output_subdir=x": "hydra.output_subdir: Hydra's own, which cannot be set here; ...",
+    "~training.epochs": "~training.epochs: removes a key that every experiment needs; give it a value instead",
+    "~seed": "~seed: removes a key that every experiment needs; give it a value instead",
+    "~model": "~model: removes a key that every experiment needs; give it a value instead",
+    "+solver=[]": "+solver=[]: this group already has a choice; write solver=<choice>",
+    "++solver=adam": "++solver=adam: this group already has a choice; write solver=<choice>",
+    "hydra.sweeper._target_=os.system": "hydra.sweeper._target_: a key of Hydra that cannot be set here; ...",
+    "hydra.sweeper.trials=3": "hydra.sweeper.trials=3: this is for grids; add -m",
+    "hydra/launcher=ray": "hydra/launcher=ray: this is for grids; add -m",
+    "hydra.run.dir=x": "hydra.run.dir: a key of Hydra that cannot be set here; choose from hydra/launcher, ...",
+    "hydra.output_subdir=x": "hydra.output_subdir: a key of Hydra that cannot be set here; ...",
 }
 
 

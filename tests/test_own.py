@@ -291,7 +291,7 @@ def test_running_statistics_beside_averaged_weights_are_noted(mine: Path, tmp_pa
     names = ("1.1", "5") if backend == "torch" else ("sequential.batch_normalization", "batch_normalization_1")
     said = (
         f"training.ema=0.5: the running statistics of {' and '.join(names)} are not averaged; the average is judged "
-        "and saved with those of the weights themselves: compute them anew on training examples before you use it"
+        "and saved with those of the weights themselves: recompute them on training examples before you use it"
     )
     for more, noted in (("training.ema=0.5",), (said,)), ((), ()):
         result = read_result(done(tmp_path, *words, *more, **with_models(mine)))
@@ -307,7 +307,7 @@ def test_classes_that_the_started_model_did_not_have_are_noted(tmp_path: Path) -
     words = ("dataset=npz", "model=mlp", "training.epochs=1", "training.batch_size=8", "tracking=none")
     run = done(tmp_path, *words, "dataset.file=pets.npz")
     said = (
-        "model.start: 2 of the 2 outputs were of other classes when that model was trained (output 0 was cat and is "
+        "model.start: 2 of the 2 outputs were for other classes when that model was trained (output 0 was cat and is "
         "ant); model.start_layers can leave the last layer out"
     )
     for file, more, noted in (
@@ -331,8 +331,8 @@ def test_examples_that_a_saved_model_was_trained_on_are_no_test_of_it(tmp_path: 
     start = f"model.start={first.name}"
     said = failed(tmp_path, *words, start, "dataset.test=0.6")
     assert (
-        "trained on another division of the same data (dataset.test=0.2, seed=0), so that it may have seen examples of "
-        "this test set; divide them as it did"
+        "trained on another split of the same data (dataset.test=0.2, seed=0), so it may have seen examples of this "
+        "test set; split them as it did"
     ) in said
     flatters = re.compile(
         rf"model.start: {first.name} was trained on \d+ of the \d+ validation examples \(contamination\): validation "
@@ -459,7 +459,7 @@ def test_a_start_that_does_not_fit_is_refused(tmp_path: Path, words: str) -> Non
 
 def test_a_solver_starts_from_no_file(tmp_path: Path) -> None:
     said = refused(tmp_path, "stage=pinn", "dataset=ode", "model.freeze=[x]")
-    assert said == "model.freeze with stage=pinn: it would not be followed; leave it out"
+    assert said == "model.freeze with stage=pinn: it would be ignored; leave it out"
 
 
 @pytest.mark.parametrize(

@@ -176,11 +176,11 @@ def test_parts_of_a_file_have_their_usual_names_and_are_whole(
     assert capsys.readouterr().err == f"dataset.file={path}: leaves out x_dev, y\n"
     assert dataset.load(tmp_path, 0).notes == ()
     assert Npz(file=str(path), validation=0.3, test=0.5).load(tmp_path, 0).notes == (
-        "dataset.validation=0.3: the data have a validation part, so that nothing is held out for it",
-        "dataset.test=0.5: the data have a test part, so that nothing is held out for it",
+        "dataset.validation=0.3: the data have a validation part, so nothing is held out for it",
+        "dataset.test=0.5: the data have a test part, so nothing is held out for it",
     )
     cases: tuple[tuple[dict[str, Any], str], ...] = (
-        ({"x": x, "y": y}, "has x and x_train; give x and y, which are cut into parts, or the parts: else what is "),
+        ({"x": x, "y": y}, "has x and x_train; give either x and y, which are split, or the parts: with both, "),
         ({"y_tests": y, "y_test": None}, "has x_test and no y_test; give both, or leave both out"),
         ({"x_train": None}, "has y_train and no x_train; give both, or leave both out"),
         ({"x_test": x[300:] / np.float32(255)}, "x of train uint8 and test float32; give all parts the same dtype, in"),
@@ -478,7 +478,7 @@ def test_splits_that_number_their_classes_otherwise_are_read_by_name(tmp_path: P
     assert found.test.y.tolist() == [2, 2, 1] and found.validation.y.tolist() == [2, 1]
     made["test"] = Dataset.from_dict({"x": [[1.0]], "label": ["d"]})
     DatasetDict(made).class_encode_column("label").save_to_disk(tmp_path / "more")
-    with pytest.raises(UserError, match=r"test\.label: has the class d, which train has not; it has a, b, c$"):
+    with pytest.raises(UserError, match=r"test\.label: has the class d, which train does not have; it has a, b, c$"):
         HuggingFace(path=str(tmp_path / "more"), keys=("x", "label")).load(tmp_path, 0)
 
 
@@ -583,8 +583,8 @@ def test_another_test_of_the_same_data_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         check_saved(run, {}, renamed)
     assert str(caught.value) == (
-        "run=run: the test holds other examples of the same data than when it was trained, so that it may have seen "
-        "them; divide the data as they were then"
+        "run=run: the test set now holds other examples of the same data than when it was trained, so it may have seen "
+        "them; split the data as they were then"
     )
 
 
@@ -600,8 +600,8 @@ def test_classes_of_other_names_are_not_those_that_were_trained(tmp_path: Path) 
     with pytest.raises(UserError) as caught:
         check_saved(run, {}, renamed)
     assert str(caught.value) == (
-        "run=run: the data's classes are now ['ant', 'dog'], and were ['cat', 'dog'] when it was trained; give them "
-        "back their names"
+        "run=run: the data's classes are now ['ant', 'dog'], and were ['cat', 'dog'] when it was trained; restore "
+        "their names"
     )
     (run / "artifacts" / "model" / "card.json").write_text(json.dumps(renamed.task.card()))
     with pytest.raises(UserError, match=r"card\.json now differs from what it saved"):
@@ -665,7 +665,7 @@ def test_examples_of_the_users_code(tmp_path: Path, function: str, settings: dic
         train=f"own_examples.{function}", validation=0.0, test_share=0.0, test=f"own_examples.{function}", **settings
     ).load(tmp_path, 0)
     assert sizes(data) == (400, 0, 400)
-    assert "dataset.test_share=0.0: the data have a test part, so that nothing is held out for it" in data.notes
+    assert "dataset.test_share=0.0: the data have a test part, so nothing is held out for it" in data.notes
     np.testing.assert_array_equal(data.test.x, x / np.float32(16))
     np.testing.assert_array_equal(data.test.y, y)
 
@@ -676,7 +676,7 @@ def test_a_torch_dataset_trains_on_its_backend(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "uneven": "dataset.train=own_examples.uneven: gives examples of the shapes (3,) and (4,); make them one",
+    "uneven": "dataset.train=own_examples.uneven: gives examples of the shapes (3,) and (4,); give all the same shape",
     "triples": "dataset.train=own_examples.triples: gives a tuple; give pairs (x, y)",
     "real": "dataset.train=own_examples.real: its targets have dtype float64; classes are names or integers from 0 on "
     "(dataset.targets=numbers for real numbers; for other tasks write a dataset: docs/own.md)",
@@ -689,8 +689,8 @@ WRONG = {
     "Broken": "dataset.train=own_examples.Broken raises ValueError: example 0 is damaged",
     "needs_more": "dataset.train=own_examples.needs_more raises TypeError: needs_more() missing 1 required positional "
     "argument: 'where'; PIPELINE_TRACEBACK=1 shows where",
-    "uneven_targets": "dataset.train=own_examples.uneven_targets: gives targets of the shapes (1,) and (2,); make them "
-    "one",
+    "uneven_targets": "dataset.train=own_examples.uneven_targets: gives targets of the shapes (1,) and (2,); give all "
+    "the same shape",
     "columns": "dataset.train=own_examples.columns: gives a dict of image, label; give pairs (x, y), as list(zip(x, "
     "y))",
 }
@@ -752,7 +752,7 @@ def test_a_file_that_is_missing_is_refused_before_the_run(tmp_path: Path) -> Non
         ),
         (
             ("dataset=examples", "dataset.train=own_examples.as_torch", "model=cnn", "model.filters=[8]"),
-            "model.filters=[8]: 1 pool leaves nothing of a 1x8 image; use at most 0; if they are (channels, height, "
+            "model.filters=[8]: 1 pool leaves nothing of 1x8 images; use at most 0; if they are (channels, height, "
             "width), set dataset.layout=channels_first",
         ),
     ],

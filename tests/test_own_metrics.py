@@ -239,7 +239,7 @@ LOSSES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any], st
     ),
     "array": (lambda o, y: o[:, 0] + y, torchs, "numpy() gives float64 of shape (64,); give a number, the mean over "),
     "text": (lambda *_: "low", torchs, "numpy() gives <U3 of shape (); give a number, the mean over the examples"),
-    "other": (lambda *_: 42.0, torchs, "of the same outputs and targets numpy() makes 42 and torch() 2."),
+    "other": (lambda *_: 42.0, torchs, "for the same outputs and targets numpy() gives 42 and torch() 2."),
     "fails": (
         lambda o, y: np.square(o - y).mean(),
         torchs,

@@ -106,7 +106,7 @@ def test_an_epoch_that_was_not_validated_has_no_metrics_of_the_validation(tmp_pa
 
 @pytest.mark.parametrize("name", ["val_loss/", "/loss", "a//b"])
 def test_a_name_that_no_metric_can_have_is_refused(name: str) -> None:
-    with pytest.raises(UserError, match=rf"^metric '{name}': needs a printable name .* nor dots; log it by another"):
+    with pytest.raises(UserError, match=rf"^metric '{name}': needs a printable name .* nor dots; log it under another"):
         numbers({"val_loss": 1, name: 2})
     assert numbers({"val/loss": 1}) == {"val/loss": 1.0}
 
@@ -114,7 +114,9 @@ def test_a_name_that_no_metric_can_have_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ["epochs", "steps", "fit_s", "epoch/number"])
 def test_a_name_that_every_run_has_is_refused(name: str) -> None:
     """It took the result of a training with it, at its end."""
-    with pytest.raises(UserError, match=f"the metric {name}: the run itself has one of this name; log it by another"):
+    with pytest.raises(
+        UserError, match=f"the metric {name}: the run itself has one of this name; log it under another"
+    ):
         numbers({name: 1.0})
 
 
@@ -340,13 +342,13 @@ WRONG = {
     "'depth'",
     "stage.data=null": "stage.module=own_lightning.Lit: has no train_dataloader(); name its data, as "
     "stage.data=mine.Data",
-    "backend.compile=true": "backend.compile with stage=lightning: it would not be followed; leave it out",
+    "backend.compile=true": "backend.compile with stage=lightning: it would be ignored; leave it out",
     "+stage.trainer.callbacks=1": "stage.trainer.callbacks=1: leave it out and use configure_callbacks() of the module",
     "+stage.trainer.precision=16": "stage.trainer.precision=16: leave it out and use precision",
-    "+stage.trainer.accumulate_grad_batches=0": "stage.trainer.accumulate_grad_batches=0: give a whole number "
-    "from 1 on",
-    "+stage.trainer.check_val_every_n_epoch=0": "stage.trainer.check_val_every_n_epoch=0: give a whole number "
-    "from 1 on",
+    "+stage.trainer.accumulate_grad_batches=0": "stage.trainer.accumulate_grad_batches=0: give a whole number, "
+    "1 or more",
+    "+stage.trainer.check_val_every_n_epoch=0": "stage.trainer.check_val_every_n_epoch=0: give a whole number, "
+    "1 or more",
     "+stage.trainer.min_epochs=4": "stage.trainer.min_epochs=4: give 0 to 3: stage.epochs=3 ends the training",
     "+stage.trainer.gradient_clip_val=abc": "stage.trainer.gradient_clip_val=abc: Lightning refuses it: "
     "`gradient_clip_val` should be an int or a float. Got abc.",
@@ -354,7 +356,7 @@ WRONG = {
     "valid duration. Expected a string in the format DD:HH:MM:SS.",
     "+stage.arguments.width=-1": "stage.module=own_lightning.Lit raises RuntimeError: Trying to create tensor with "
     "negative dimension -1: [-1, 4]",
-    "model=cnn": "model with stage=lightning: what is trained, on what and how is the user's own code here",
+    "model=cnn": "model with stage=lightning: here your own code decides what is trained, on what and how",
     "backend=jax": "stage=lightning with backend=jax: use backend=torch",
 }
 
@@ -416,9 +418,9 @@ def test_weights_that_a_callback_puts_back_are_said_to_be_others_than_those_meas
         "backend=jax",
     )
     plain = done(tmp_path, *words, **KERAS)
-    assert not any("a callback has put other weights in" in note for note in notes(plain))
+    assert not any("a callback has replaced the weights" in note for note in notes(plain))
     run = done(tmp_path, *words, "stage.callbacks=own_keras.first_put_back", **KERAS)
-    assert any("a callback has put other weights in after the last epoch" in note for note in notes(run))
+    assert any("a callback has replaced the weights after the last epoch" in note for note in notes(run))
 
 
 def notes(run: Path) -> list[str]:
@@ -435,8 +437,8 @@ KERAS_WRONG = {
     "+stage.fit.epochs=1": "stage.fit.epochs=1: leave it out and use stage.epochs",
     "+stage.fit.validation_split=0.5": "stage.fit.validation_split=0.5: stage.data=own_keras.arrays has a validation "
     "split; leave one of them out",
-    "+stage.fit.batch_size=0": "stage.fit.batch_size=0: give a whole number from 1 on",
-    "+stage.fit.steps_per_epoch=0": "stage.fit.steps_per_epoch=0: give a whole number from 1 on",
+    "+stage.fit.batch_size=0": "stage.fit.batch_size=0: give a whole number, 1 or more",
+    "+stage.fit.steps_per_epoch=0": "stage.fit.steps_per_epoch=0: give a whole number, 1 or more",
     "stage.data=own_keras.listed": "stage.data=own_keras.listed: its train is a list; give a "
     "pair (x, y) of arrays, or a dataset that fit takes",
     "stage.data=own_keras.absent": "stage.data=own_keras.absent: its validation is None; leave it out",

@@ -347,9 +347,9 @@ REFUSED = {
     "loss=mse": "loss with stage=pinn: ...",
     "loader=threads": "loader with stage=pinn: ...",
     "profiler=torch": "profiler=torch with stage=pinn: profilers measure trainings on datasets only",
-    "backend.compile=true": "backend.compile=true with stage=pinn: it would not be followed; leave it out",
+    "backend.compile=true": "backend.compile=true with stage=pinn: it would be ignored; leave it out",
     "device.placement_log=true": "device.placement_log=true with stage=pinn: ...",
-    "precision=bf16": "precision=bf16 with solver=deepxde: DeepXDE uses one float for everything and ...",
+    "precision=bf16": "precision=bf16 with solver=deepxde: DeepXDE uses one dtype for everything and ...",
     "precision=mixed": "precision=mixed with solver=deepxde: ...",
     "stage.grid=99": "stage.grid=99: should be greater than or equal to 100",
     "model.units=[0]": "model.units.0=0: should be greater than 0",
@@ -387,11 +387,11 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, words: str) -> None:
 
 
 OUTSIDE = {
-    "dataset=ode": "dataset=ode with stage=classifier: is a problem, not images; stage=pinn solves it",
-    "model=fnn": "model=fnn with stage=classifier: is a network for problems, not images; stage=pinn uses it",
-    "solver=deepxde_adam": "solver=deepxde_adam with stage=classifier: solves problems; stage=pinn uses it",
-    "stage=amp dataset=ode": "dataset=ode with stage=amp: is a problem, not images; stage=pinn solves it",
-    "stage=devices solver=adam": "solver=adam with stage=devices: solves problems; stage=pinn uses it",
+    "dataset=ode": "dataset=ode with stage=classifier: is a problem; use stage=pinn, or another dataset",
+    "model=fnn": "model=fnn with stage=classifier: is a network for problems; use stage=pinn, or another model",
+    "solver=deepxde_adam": "solver=deepxde_adam with stage=classifier: solves problems; use stage=pinn, or solver=none",
+    "stage=amp dataset=ode": "dataset=ode with stage=amp: is a problem; use stage=pinn, or another dataset",
+    "stage=devices solver=adam": "solver=adam with stage=devices: solves problems; use stage=pinn, or solver=none",
 }
 
 
@@ -471,15 +471,15 @@ WRONG = {
     "PointOutside": "the condition 'measured' has a point outside the domain: [1.5]",
     "NoPoints": "the condition 'measured' has no points",
     "NoSuchOutput": "the condition 'measured' is on output 1; there are 1, from 0",
-    "NoConditions": "has no conditions; ",
-    "TakenName": "a term is named 'inside', as something else is; give it another name",
-    "NoReturn": "residuals() gives NoneType and no list; is its `return` missing?",
+    "NoConditions": "has no conditions, ",
+    "TakenName": "a term is named 'inside', which is the name of something else; give it another",
+    "NoReturn": "residuals() gives NoneType, not a list; is its `return` missing?",
     "NumPysTanh": "residuals() cannot be computed (TypeError: NumPy's tanh works on no other backend; use math.tanh, "
     "in residuals (",
     "NumPysSum": "residuals() cannot be computed (TypeError: NumPy's sum works on no other backend; use one of ",
-    "HardIsNone": "hard() does not meet the condition 'y(0)': it is 0 at [0.], which is to be 1",
-    "SmallReferenceIsOff": "reference() does not meet the condition 'y(0)': it is 0.0011 at [0.], which is to be 0.001",
-    "ReferenceIsOff": "reference() does not meet the condition 'y(0)': it is 2 at [0.], which is to be 1",
+    "HardIsNone": "hard() does not meet the condition 'y(0)': it is 0 at [0.] and should be 1",
+    "SmallReferenceIsOff": "reference() does not meet the condition 'y(0)': it is 0.0011 at [0.] and should be 0.001",
+    "ReferenceIsOff": "reference() does not meet the condition 'y(0)': it is 2 at [0.] and should be 1",
     "NoInside": "interior=0 and boundary=0 points; give 1 and 0 or more",
     "NotFinite": "reference() is not finite inside the domain",
     "Vanishing": "reference() is 0 at each point, so that a relative error is not defined; add a function of the "
@@ -582,7 +582,7 @@ def test_the_guard_warns_of_a_line_search_below_float64() -> None:
     layers = Fnn().of(problem).initial(problem, seed=0)
     found = guard.measure(problem, layers, "fp32", hard=False, line_search=True, seed=0)
     (warning,) = found.warnings
-    assert "precision=fp32 with L-BFGS: its line search takes rounding for the end" in warning
+    assert "precision=fp32 with L-BFGS: its line search takes rounding for convergence" in warning
 
 
 def solved(problem: Any, seed: int = 0) -> solution.Solution:

@@ -223,7 +223,7 @@ def test_two_devices_of_jax_train_as_one(tmp_path: Path, words: tuple[str, ...],
         (("device.processes=2", "backend=tensorflow"), "on one device; use backend=torch or backend=jax"),
         (
             ("device.split=2",),
-            "device.split=2 with backend=torch: each of its devices has whole weights; use backend=jax",
+            "device.split=2 with backend=torch: it keeps whole weights on each device; use backend=jax",
         ),
         (("device.split=2", "device.processes=2", "backend=tensorflow"), "use backend=jax"),
         (("device.split=2", "stage=amp", "backend=jax"), "stage=amp: it works in one process"),
@@ -232,11 +232,11 @@ def test_two_devices_of_jax_train_as_one(tmp_path: Path, words: tuple[str, ...],
             ("device.split=2", f"device.processes={CORES}", "device=cpu", "backend=jax"),
             f"device.processes={CORES} device.split=2 on cpu: more than the cores",
         ),
-        (("device.processes=2", "loader=dataloader"), "loader=memory and loader=threads make each its part"),
+        (("device.processes=2", "loader=dataloader"), "loader=memory and loader=threads make its part alone"),
         (("device.processes=2", "profiler=torch"), "use profiler=none"),
         (("device.processes=2", "backend.compile=true"), "exchanges no gradients"),
         (("device.processes=2", "stage=amp"), "stage=amp: it works in one process"),
-        (("device.processes=2", "stage=train", "stage.probe=true"), "takes a step of one process apart"),
+        (("device.processes=2", "stage=train", "stage.probe=true"), "it measures a step of one process alone"),
         (("device.processes=0",), "device.processes=0"),
     ],
 )
@@ -256,8 +256,9 @@ def test_processes_that_divide_the_same_data_apart_are_refused(tmp_path: Path) -
     said = result.stderr.splitlines()[-1]
     assert said.startswith("error: process 1 of 2 of the training (pid ")
     assert said.endswith(
-        ") ended with status 1: its examples (train, validation) are not those of process 0, though the data are the "
-        "same; let load(root, seed) divide them by its seed alone"
+        ") ended with status 1: its examples (train, validation) differ from those of process 0, though the data are "
+        "the "
+        "same; let load(root, seed) split them by its seed alone"
     )
 
 
@@ -393,5 +394,5 @@ def test_an_accumulated_sum_of_before_in_16_bits_is_refused(tmp_path: Path) -> N
     from pipeline.backends.keras import state
 
     state.write([np.zeros((4, 8), np.float16)], tmp_path / "arrays.npz")
-    with pytest.raises(UserError, match="holds numbers of other dtypes than this version keeps; train anew"):
+    with pytest.raises(UserError, match="holds other dtypes than this version saves; train again"):
         state.read(tmp_path / "arrays.npz", [np.zeros((4, 8), np.float32)])

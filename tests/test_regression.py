@@ -171,7 +171,7 @@ def test_numbers_of_a_file(tmp_path: Path, y: np.ndarray, dtype: str, outputs: i
                 "x_test": np.zeros((9, 2)),
                 "y_test": np.zeros(9),
             },
-            "y of 1 and 2 numbers; give all parts as many",
+            "y of 1 and 2 numbers; give all parts the same number",
         ),
     ],
 )
@@ -262,7 +262,7 @@ def test_rows_beyond_float32_are_refused(recipe: Path) -> None:
 
 @pytest.mark.parametrize(
     ("head", "note"),
-    [("0,1,2", "the first row, 0 to 2, is taken for the names of the columns"), ("a,blood pressure,1st", ""), ("", "")],
+    [("0,1,2", "the first row, 0 to 2, is read as the names of the columns"), ("a,blood pressure,1st", ""), ("", "")],
 )
 def test_the_first_row_of_a_table_may_be_names(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], head: str, note: str

@@ -94,7 +94,7 @@ def test_what_is_said_of_the_second_run(
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert said in " ".join(text.split())
     if not status:  # first of all
-        assert re.match(r"\s*came out otherwise", text)
+        assert re.match(r"\s*came out differently", text)
         assert (["test/accuracy", "0.5", "0.625"] in words(text)) is (accuracy != 0.5)
         assert (["weights", "abc", "999999999999"] in words(text)) is ("weights_sha256" in changed)
 
@@ -103,7 +103,7 @@ def test_a_run_that_cannot_be_repeated_is_refused(trained: Path, tmp_path: Path)
     folder = tmp_path / "runs" / "copied"
     shutil.copytree(trained, folder)
     assert "run=null with stage=rerun" in refused(tmp_path, "stage=rerun")
-    assert "seed with stage=rerun: this stage is about saved" in refused(
+    assert "seed with stage=rerun: this stage works on saved" in refused(
         tmp_path, "stage=rerun", "run=latest", "seed=1"
     )
     (folder / "result.json").unlink()

@@ -190,7 +190,7 @@ def test_a_training_of_a_comparison_that_was_killed_goes_on(tmp_path: Path) -> N
     assert again["resumed"]
     comparison = next(run for run in runs(tmp_path / "killed") if (run / "cells").exists())
     said = refused(tmp_path / "killed", f"resume={comparison.name}")
-    assert said.endswith(f"{comparison.name} has no checkpoint; run it anew")
+    assert said.endswith(f"{comparison.name} has no checkpoint; run it again")
 
 
 def check_ends_as_whole(tmp_path: Path, words: tuple[str, ...]) -> None:
@@ -408,8 +408,8 @@ def test_latest_names_what_it_passes_over(stopped: Path, tmp_path: Path) -> None
     (tmp_path / "runs" / "1-stage" / "cells" / "0000.run").write_text(str(run))
     folder, _, _, notes = resume.resumed(asked, ())
     assert folder == run
-    passed = "the newest run that was killed or failed is newest, which has no checkpoint, and 1 more: passed over"
-    cell = "a cell of 1-stage, which was killed or failed and has no checkpoint: the cell alone goes on"
+    passed = "passed over, having no checkpoint: newest, the newest run that was killed or failed, and 1 more"
+    cell = "a cell of 1-stage, which was killed or failed and has no checkpoint: only the cell is resumed"
     assert notes == [passed, cell]
     receipt = read_json(run / "receipt.json")
     (run / "receipt.json").write_text(json.dumps(receipt | {"code_sha256": "0"}))
@@ -431,7 +431,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(stopped: Path, tmp_pa
     shutil.rmtree(before)
     assert refused(tmp_path, f"resume={run.name}") == (
         f"resume={run.name}: {run.name} has no checkpoint; {last.name} is damaged (state has another sha256); "
-        "run it anew"
+        "run it again"
     )
 
 
@@ -489,8 +489,8 @@ def test_other_code_is_refused_unless_asked_for(stopped: Path, tmp_path: Path) -
     receipt["versions"]["torch"] = "1.0"
     (run / "receipt.json").write_text(json.dumps(receipt))
     said = refused(tmp_path, "resume=latest")
-    assert said.startswith(f"resume={run.name}: not as it was when it was killed (code; torch 1.0, now ")
-    assert said.endswith("training.checkpoint.strict=false goes on all the same")
+    assert said.startswith(f"resume={run.name}: not the same as when it was killed (code; torch 1.0, now ")
+    assert said.endswith("training.checkpoint.strict=false resumes anyway")
 
 
 def test_a_machine_of_the_same_name_is_another(stopped: Path, tmp_path: Path) -> None:
@@ -534,7 +534,7 @@ def test_a_module_of_a_computed_name_that_was_edited_is_another(tmp_path: Path) 
     (tmp_path / "the_part.py").write_text(f"{part}ReLU\n")
     result = pipeline(tmp_path, "resume=latest", **own)
     assert result.returncode == 2, result.stderr
-    assert "not as it was when it was killed (code of the_part); " in result.stderr
+    assert "not the same as when it was killed (code of the_part); " in result.stderr
 
 
 def test_the_part_that_has_changed_is_named(stopped: Path, tmp_path: Path) -> None:
@@ -553,7 +553,7 @@ def test_another_environment_is_another_run(stopped: Path, tmp_path: Path) -> No
     run = copied(stopped, tmp_path)
     result = pipeline(tmp_path, "resume=latest", MKL_CBWR="COMPATIBLE")
     assert result.returncode == 2
-    wanted = f"error: resume={run.name}: not as it was when it was killed (MKL_CBWR=, now COMPATIBLE); "
+    wanted = f"error: resume={run.name}: not the same as when it was killed (MKL_CBWR=, now COMPATIBLE); "
     assert result.stderr.splitlines()[-1].startswith(wanted)
 
 
@@ -591,8 +591,8 @@ def test_other_examples_for_validation_are_refused(tmp_path: Path) -> None:
     assert result.returncode == 2, result.stderr
     assert result.stderr.splitlines()[-1] == (
         f"error: resume={run.name}: the examples for validation or test now differ from those it began with, though "
-        "the data are the same, or come in another order: it may have been trained on them; let load(root, seed) "
-        "divide by its seed alone (training.checkpoint.strict=false goes on all the same)"
+        "the data are the same, or come in another order: it may have been trained on them; let load(root, seed) split "
+        "by its seed alone (training.checkpoint.strict=false resumes anyway)"
     )
     result = pipeline(tmp_path, "resume=latest", "training.checkpoint.strict=false", **own)
     assert result.returncode == 0, result.stderr
@@ -655,8 +655,8 @@ def test_other_tokens_are_refused_whatever_strict_is(tmp_path: Path) -> None:
     assert result.returncode == 2, result.stderr
     assert len(said) == 1
     assert said[0].startswith(
-        f"error: resume={run.name}: the vocabulary that is learned from the data now differs from the one that it was "
-        "trained with, which training.checkpoint.strict=false does not allow; "
+        f"error: resume={run.name}: the vocabulary learned from the data now differs from the one it was trained with, "
+        "which training.checkpoint.strict=false does not allow; "
     )
     text.write_text("two or a word " * 1000)  # other text of the same characters
     result = pipeline(tmp_path, "resume=latest", "training.checkpoint.strict=false")
@@ -716,17 +716,17 @@ def test_mistakes(stopped: Path, tmp_path: Path) -> None:
     said = refused(tmp_path, "resume=${oc.env:PIPELINE_GOES_ON,latest}", "model=mlp")  # known once it is composed
     assert said == "model with resume=latest: a run goes on with its own settings; leave it out"
     assert refused(tmp_path, "-m", "resume=latest", "seed=1,2") == (
-        "resume with -m: goes on with one run; a grid that is given again goes on by itself"
+        "resume with -m: resumes a single run; a grid resumes when its command is given again"
     )
     assert refused(tmp_path, "resume=nothing").startswith("resume=nothing: no such run in ")
     status = read_json(run / "status.json")
     (run / "status.json").write_text(json.dumps({**status, "state": "FINISHED"}))
     assert refused(tmp_path, f"resume={run.name}") == f"resume={run.name}: {run.name} is FINISHED"
-    none = f"resume=latest: no run in {tmp_path.absolute() / 'runs'} was killed, or failed, and has a checkpoint"
+    none = f"resume=latest: no run in {tmp_path.absolute() / 'runs'} that was killed or failed has a checkpoint"
     assert refused(tmp_path, "resume=latest") == none
     (run / "status.json").write_text(json.dumps(status))
     shutil.rmtree(run / "checkpoints")
-    assert refused(tmp_path, f"resume={run.name}") == f"resume={run.name}: {run.name} has no checkpoint; run it anew"
+    assert refused(tmp_path, f"resume={run.name}") == f"resume={run.name}: {run.name} has no checkpoint; run it again"
 
 
 @pytest.mark.wide

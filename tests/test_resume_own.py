@@ -70,7 +70,7 @@ def test_before_the_first_epochs_end_there_is_nothing_to_go_on_from(
     (run,) = runs(tmp_path)
     assert (
         refused(tmp_path, f"resume={run.name}", **KNOWN)
-        == f"resume={run.name}: {run.name} has no checkpoint; run it anew"
+        == f"resume={run.name}: {run.name} has no checkpoint; run it again"
     )
 
 
@@ -185,7 +185,7 @@ def test_what_a_callback_remembers_is_read_back(tmp_path: Path) -> None:
 
 def test_a_state_of_another_model_is_refused(tmp_path: Path) -> None:
     state.write([np.zeros(1)], tmp_path / "state", remembered.taken([Remembers()]))
-    with pytest.raises(UserError, match="state: holds 1 arrays, and model and optimizer have 3; train anew"):
+    with pytest.raises(UserError, match="state: holds 1 arrays, and model and optimizer have 3; train again"):
         state.read_beside(tmp_path / "state", 3)
 
 

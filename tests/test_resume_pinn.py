@@ -87,7 +87,7 @@ def test_lbfgs_of_deepxde_begins_anew(tmp_path: Path) -> None:
     check(tmp_path, words, (signal.SIGTERM,))
     (run,) = runs(tmp_path / "SIGTERM")
     (entry,) = read_json(run / "receipt.json")["resumed"]
-    assert (entry["step"], entry["note"]) == (10, "L-BFGS of DeepXDE has no checkpoints and began anew")
+    assert (entry["step"], entry["note"]) == (10, "L-BFGS of DeepXDE has no checkpoints and started over")
 
 
 def test_a_solver_reads_nothing_else_of_the_group_training(tmp_path: Path) -> None:

@@ -154,13 +154,13 @@ def test_losses_and_data_that_are_not_the_same_are_named(tmp_path: Path) -> None
         config = CONFIG | {group: {"_target_": target} for group, target in kinds.items()}
         (made / "config.yaml").write_text(json.dumps(config))
     every = listing.listed(root)
-    chooses = "which are not compared; stage.where=<key>=<value> chooses"
+    chooses = "; choose among them by stage.where=<key>=<value>"
     assert listing.unlike(every, "test/loss") == [
-        f"test/loss is of loss=hinge,cross_entropy; dataset=mnist,digits, {chooses}"
+        f"test/loss is not compared across loss=hinge,cross_entropy; dataset=mnist,digits{chooses}"
     ]
     assert listing.unlike(every[1:], "test/accuracy") == []
     listed = pipeline(tmp_path, "stage=runs", "stage.best=test/accuracy")
-    assert listed.stderr.splitlines()[-1] == f"test/accuracy is of dataset=mnist,digits, {chooses}"
+    assert listed.stderr.splitlines()[-1] == f"test/accuracy is not compared across dataset=mnist,digits{chooses}"
 
 
 def test_what_a_condition_weighs_is_of_the_loss(tmp_path: Path) -> None:
@@ -171,13 +171,13 @@ def test_what_a_condition_weighs_is_of_the_loss(tmp_path: Path) -> None:
         solver = {"_target_": "pipeline.pinn.solvers.gauss_newton.GaussNewton", "condition_weight": weight}
         (made / "config.yaml").write_text(json.dumps(CONFIG | {"solver": solver}))
     (line,) = listing.unlike(listing.listed(root), "test/loss")
-    assert line.startswith("test/loss is of solver.condition_weight=1e-06,1.0, which are not compared")
+    assert line.startswith("test/loss is not compared across solver.condition_weight=1e-06,1.0;")
 
 
 def test_settings_of_a_loss_and_other_examples_are_named(tmp_path: Path) -> None:
     """By the loss a smoothed one came last, its model as good; and by the accuracy the easier task first."""
     root = tmp_path / "runs"
-    chooses = "which are not compared; stage.where=<key>=<value> chooses"
+    chooses = "; choose among them by stage.where=<key>=<value>"
     for number, (smoothing, symbols, examples) in enumerate(((0, 2, "a"), (0.5, 2, "a"), (0.5, 8, "b"))):
         made = a_run(root, 0.5 + number / 10, ago=9 - number)
         write_json(made / "receipt.json", {"held_out": {"test": examples, "validation": examples}})
@@ -185,9 +185,13 @@ def test_settings_of_a_loss_and_other_examples_are_named(tmp_path: Path) -> None
         recall = {"_target_": "pipeline.datasets.recall.Recall", "symbols": symbols, "channels": number}
         (made / "config.yaml").write_text(json.dumps(CONFIG | {"loss": loss, "dataset": recall}))
     every = listing.listed(root)
-    assert listing.unlike(every[1:], "test/loss") == [f"test/loss is of loss.label_smoothing=0.5,0, {chooses}"]
+    assert listing.unlike(every[1:], "test/loss") == [
+        f"test/loss is not compared across loss.label_smoothing=0.5,0{chooses}"
+    ]
     assert listing.unlike(every[1:], "test/accuracy") == []
-    assert listing.unlike(every, "test/accuracy") == [f"test/accuracy is of dataset.symbols=8,2, {chooses}"]
+    assert listing.unlike(every, "test/accuracy") == [
+        f"test/accuracy is not compared across dataset.symbols=8,2{chooses}"
+    ]
 
 
 def test_runs_are_alike_by_their_examples_where_all_say_which_and_else_by_their_settings(tmp_path: Path) -> None:
@@ -210,12 +214,12 @@ def test_runs_are_alike_by_their_examples_where_all_say_which_and_else_by_their_
 
 def test_other_datasets_are_named_whatever_their_seeds_and_other_sizes_are_not(tmp_path: Path) -> None:
     root, data = tmp_path / "runs", "pipeline.datasets."
-    chooses = "which are not compared; stage.where=<key>=<value> chooses"
+    chooses = "; choose among them by stage.where=<key>=<value>"
     for seed, (kind, size) in enumerate((("digits.Digits", None), ("image_folder.ImageFolder", 8))):
         made = a_run(root, 0.5, ago=9 - seed, seed=seed, dataset={"_target_": data + kind, "size": size})
         write_json(made / "receipt.json", {"held_out": {"test": kind, "validation": kind}})
     every = listing.listed(root)
-    said = f"validation/accuracy is of dataset=image_folder,digits, {chooses}"
+    said = f"validation/accuracy is not compared across dataset=image_folder,digits{chooses}"
     assert listing.unlike(every, "validation/accuracy") == [said]
     other = a_run(root, 0.6, seed=1, dataset={"_target_": data + "image_folder.ImageFolder", "size": 16})
     write_json(other / "receipt.json", {"held_out": {"test": "larger", "validation": "larger"}})
@@ -380,11 +384,11 @@ def test_what_has_to_be_copied_is_not_folded() -> None:
 def test_a_long_name_has_a_line_of_its_own() -> None:
     """A kernel of 41 letters left 36 beside it for every row of the table."""
     name = "a_matrix_product_of_forty_one_letters_xxx"
-    rows = [("threads", "2; 1 of cpu_naive"), (name, "not run at 512 fp32, by columns: " + "long " * 10)]
+    rows = [("threads", "2; 1 for cpu_naive"), (name, "not run at 512 fp32, column-major: " + "long " * 10)]
     assert printed(80, lambda console: show(console, "", rows)) == [
-        "threads  2; 1 of cpu_naive",
+        "threads  2; 1 for cpu_naive",
         name,
-        "         not run at 512 fp32, by columns: long long long long long long long",
+        "         not run at 512 fp32, column-major: long long long long long long long",
         "         long long long",
     ]
 
@@ -404,7 +408,7 @@ def test_ranges_that_a_terminal_has_no_room_for_are_left_out_and_that_is_said() 
     rows = (("[16]", *("0.1444 (0.0611 to 0.2278, n=2)",) * 5, "0.9000 (0.8 to 0.95, n=12, 1 nan) *"),)
     lines = printed(80, lambda console: show_table(console, Table("", names, rows)), terminal=True)
     assert [line.split() for line in lines[:2]] == [[*names], ["[16]", *["0.1444"] * 5, "0.9000", "*"]]
-    assert lines[2:] == ["without ranges, which need 161 columns of a terminal, and this one has 80"]
+    assert lines[2:] == ["without ranges, which need a terminal 161 columns wide; this one has 80"]
     whole = printed(80, lambda console: show_table(console, Table("", names, rows)))  # to a file, or another program
     assert len(whole) > 3 and "without ranges" not in " ".join(whole)
     assert len(printed(200, lambda console: show_table(console, Table("", names, rows)), terminal=True)) == 3
@@ -476,7 +480,7 @@ def test_runs_whose_status_is_damaged_are_named_below_the_others(tmp_path: Path)
     shown = pipeline(tmp_path, "stage=runs", "stage.format=csv")
     assert [row["id"] for row in csv.DictReader(shown.stdout.splitlines())] == [good.name]
     lost = ", ".join(sorted(run.name for run in bad))
-    assert shown.stderr.splitlines()[-1] == f"3 not listed, whose status.json is damaged: {lost}"
+    assert shown.stderr.splitlines()[-1] == f"3 not listed, since their status.json is damaged: {lost}"
 
 
 def test_a_killed_run_is_listed_as_killed_where_that_cannot_be_written(tmp_path: Path) -> None:
@@ -485,8 +489,8 @@ def test_a_killed_run_is_listed_as_killed_where_that_cannot_be_written(tmp_path:
     (run / "status.lock").unlink(missing_ok=True)
     (run / "status.lock").mkdir()  # a folder without permission to write would not stop root
     (one,) = listing.listed(tmp_path / "runs")
-    assert (one.status.state, "ended without a word" in str(one.status.error)) == ("KILLED", True)
-    assert "ended without a word" in pipeline(tmp_path, "stage=show", f"run={run.name}").stdout
+    assert (one.status.state, "ended without a message" in str(one.status.error)) == ("KILLED", True)
+    assert "ended without a message" in pipeline(tmp_path, "stage=show", f"run={run.name}").stdout
     assert read_json(run / "status.json")["state"] == "RUNNING"
 
 
@@ -510,7 +514,7 @@ def test_how_a_killed_run_goes_on_is_said(tmp_path: Path) -> None:
         write_checkpoint(killed, step)
     words = f"resume={killed.name} output_dir={tmp_path / 'elsewhere'}"
     shown = pipeline(tmp_path, "stage=runs", "output_dir=elsewhere")
-    said = f"1 was killed with a checkpoint: {words} goes on; a grid that is given again does so itself"
+    said = f"1 was killed with a checkpoint: {words} resumes; a grid resumes when its command is given again"
     assert shown.stderr.splitlines()[1:] == [said]
     shown = pipeline(tmp_path, "stage=show", "run=" + killed.name, "output_dir=elsewhere")
     assert f"goes on  from step 1,200: {words}\n" in shown.stdout
@@ -527,7 +531,7 @@ def test_how_a_killed_run_goes_on_is_said(tmp_path: Path) -> None:
     a_run(tmp_path / "elsewhere", 0.7, state="KILLED").joinpath("checkpoints", "step-0000000001").mkdir(parents=True)
     shown = pipeline(tmp_path, "stage=runs", "output_dir=elsewhere")
     assert "2 were killed with a checkpoint: resume=<id> output_dir=" in shown.stderr
-    anew = "its state could not be written, and it has no other checkpoint: it has to be run anew"
+    anew = "its state could not be written, and it has no other checkpoint: it has to be run again"
     assert where_it_goes_on(a_run(tmp_path, 0.5), 9) == anew
 
 
@@ -536,7 +540,7 @@ def test_how_a_run_goes_on_can_be_typed_back(tmp_path: Path, name: str) -> None:
     killed = a_run(tmp_path / name, 0.6, state="KILLED")
     (word, where) = typed = shlex.split(resume_words(killed))
     assert (word, where.partition("=")[0]) == (f"resume={killed.name}", "output_dir")
-    assert refused(tmp_path, *typed) == f"{word}: {killed.name} has no checkpoint; run it anew"
+    assert refused(tmp_path, *typed) == f"{word}: {killed.name} has no checkpoint; run it again"
 
 
 def test_of_a_copy_it_is_said_which_run_it_is(tmp_path: Path) -> None:
@@ -669,10 +673,10 @@ def test_a_damaged_run_spoils_no_list(tmp_path: Path) -> None:
             ["stage.columns=[training]"],
             "stage.columns=training: a run keeps the settings of training and not the name of",
         ),
-        (["model=cnn"], "model with stage=runs: this stage is about saved runs"),
-        (["run=latest"], "run with stage=runs: this stage is about saved runs"),
+        (["model=cnn"], "model with stage=runs: this stage works on saved runs"),
+        (["run=latest"], "run with stage=runs: this stage works on saved runs"),
         (["output_dir=none"], "output_dir=none: no such folder"),
-        (["-m", "stage.limit=1,2"], "stage=runs: is about saved runs and no experiment; run it alone, without -m"),
+        (["-m", "stage.limit=1,2"], "stage=runs: works on saved runs, not on an experiment; run it alone, without -m"),
     ],
 )
 def test_what_cannot_be_listed_is_refused(folder: Path, arguments: list[str], said: str) -> None:
@@ -871,7 +875,7 @@ def test_show_takes_a_run_that_left_nothing_but_its_status(tmp_path: Path) -> No
         assert text in shown.stdout
     assert "run=null with stage=show: name the saved run" in refused(tmp_path, "stage=show")
     assert "no such run in" in refused(tmp_path, "stage=show", "run=2020")
-    assert "stage=show: this stage is about saved runs" in refused(tmp_path, "stage=show", "run=latest", "seed=1")
+    assert "stage=show: this stage works on saved runs" in refused(tmp_path, "stage=show", "run=latest", "seed=1")
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_a_run_that_failed_is_called_so(tmp_path: Path) -> None:
     root = tmp_path / "runs"
     runs = [a_run(root, 0.5), a_run(root, 0.5)]
     status = read_json(runs[1] / "status.json")
-    write_json(runs[1] / "status.json", {**status, "state": "FAILED", "error": "1 of 3 cells came to nothing"})
+    write_json(runs[1] / "status.json", {**status, "state": "FAILED", "error": "1 of 3 cells have no result"})
     lines = compared(*runs).splitlines()
     (failed,) = [line for line in lines if "FAILED" in line]
     assert failed.split()[:4] == ["b", runs[1].name, "FAILED:", "1"]
@@ -254,7 +254,7 @@ def test_seeds_that_were_tested_on_other_examples_are_noted(tmp_path: Path) -> N
     runs = [a_run(root, 0.5 + 0.1 * n, seed=n, held_out={"validation": f"{n}", "test": "a"}) for n in range(4)]
     assert "sets of" not in compared(*runs)
     other = a_run(root, 0.9, seed=4, held_out={"validation": "4", "test": "b"})
-    said = "tested on 2 different sets of examples: the spread of what is measured on them is theirs too"
+    said = "tested on 2 different sets of examples: the spread of the metrics is also that of the sets"
     assert said in " ".join(compared(*runs, other).split())
 
 

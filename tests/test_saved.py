@@ -84,7 +84,7 @@ def test_a_key_that_the_saved_group_does_not_have_is_refused(tmp_path: Path) -> 
     saved(tmp_path, "backend=jax")
     words = ("stage=evaluate", "run=latest")
     said = message(pipeline(tmp_path, *words, "backend.threads=1"))
-    wanted = "backend.threads: no such key (backend=tensorflow, torch have it); none: this choice has no settings"
+    wanted = "backend.threads: no such key (backend=tensorflow, torch have it); this choice has no settings"
     assert said == wanted
     assert message(pipeline(tmp_path, *words, "dataset.cache=elsewhere")).startswith("dataset.cache: no such key")
 
@@ -102,7 +102,7 @@ def test_the_name_of_a_group_brings_the_whole_group(tmp_path: Path) -> None:
 @pytest.mark.parametrize("loader", ["threads", pytest.param("tfdata", marks=pytest.mark.wide)])
 def test_a_loader_is_refused_since_nothing_is_trained(tmp_path: Path, loader: str) -> None:
     run = saved(tmp_path, "backend=tensorflow")
-    result = f"loader={loader} with stage=evaluate: run {run} was made with loader=memory and brings it along; "
+    result = f"loader={loader} with stage=evaluate: run {run} was made with loader=memory and keeps it; "
     assert refusal(tmp_path, f"loader={loader}").startswith(result)
 
 
@@ -115,14 +115,14 @@ def test_a_run_made_with_tfdata_is_evaluated_on_another_backend(tmp_path: Path) 
 def test_what_only_a_training_step_has_is_refused(tmp_path: Path) -> None:
     saved(tmp_path)
     for words in (["backend.compile=true"], ["backend=tensorflow", "backend.xla=true"]):
-        result = f"{words[-1]} with stage=evaluate: is about a training step, and none runs"
+        result = f"{words[-1]} with stage=evaluate: is for training steps, and none runs"
         assert refusal(tmp_path, *words) == result
     evaluated(tmp_path, "backend.compile=false")
 
 
 def test_a_recipe_or_a_key_that_neither_has_is_refused(tmp_path: Path) -> None:
     run = saved(tmp_path)
-    result = f"experiment with stage=evaluate: run {run} brings its own settings along; what can be chosen anew is "
+    result = f"experiment with stage=evaluate: run {run} has its own settings; what can be changed is "
     assert refusal(tmp_path, "experiment=fashion_linear").startswith(result)
     with pytest.raises(UserError, match=r"^modle: no such key \(did you mean model\?\)"):
         evaluated(tmp_path, "+modle=cnn")
@@ -160,8 +160,9 @@ def test_a_variable_with_another_value_is_refused(tmp_path: Path, monkeypatch: p
     experiment, _ = evaluated(tmp_path)
     assert isinstance(experiment.model, Mlp) and experiment.model.activation == "relu"
     result = (
-        f"run={journal.id}: its settings name ACT, FORMAT, and filled in as the environment is now its config is not "
-        "what its receipt names (another config_sha256); set ACT, FORMAT as they were when it was trained"
+        f"run={journal.id}: its settings read ACT, FORMAT from the environment, and with the values of now its config "
+        "is not the one its receipt names (another config_sha256); set ACT, FORMAT to what they were when it was "
+        "trained"
     )
     monkeypatch.setenv("ACT", "tanh")
     assert refusal(tmp_path) == result

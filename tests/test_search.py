@@ -500,8 +500,8 @@ def test_what_cannot_be_searched_says_why(interval: str) -> None:
 
 def test_a_pruner_is_refused_trials_of_unlike_lengths(tmp_path: Path) -> None:
     assert refused(tmp_path, *OPTUNA, "training.epochs=1,6", "hydra.sweeper.pruner=median") == (
-        "training.epochs with hydra.sweeper.pruner=median: trials of unlike lengths would be held against each other "
-        "after as many validations; leave it out of the space, or use hydra.sweeper.pruner=none"
+        "training.epochs with hydra.sweeper.pruner=median: trials of different lengths would be compared after the "
+        "same number of validations; leave it out of the space, or use hydra.sweeper.pruner=none"
     )
 
 
@@ -720,7 +720,7 @@ def test_a_trial_without_a_number_has_failed(tmp_path: Path) -> None:
     ]
     failed = sum(one.state.name == "FAIL" for one in trials)
     assert len(trials) == 4 and 0 < failed < 4
-    assert result.stderr.count("  score is NaN, which ranks nothing") == failed
+    assert result.stderr.count("  score is NaN, which cannot be ranked") == failed
     assert f"\n{4 - failed} done · {failed} failed · " in result.stderr
     assert "UserWarning" not in result.stderr
 

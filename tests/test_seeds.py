@@ -79,7 +79,7 @@ def test_every_seed_is_a_run_of_its_own_and_the_result_is_their_mean(
     assert len(epochs) == 2
     assert "test accuracy" in result.stdout
     assert "(mean, 95 % interval, n=3; " in result.stdout
-    assert "the interval is of seeds, on this machine, with these versions" in result.stderr
+    assert "the interval is over seeds, on this machine, with these versions" in result.stderr
     monkeypatch.chdir(tmp_path)
     assert result.stdout == printed(whole)
     alone = done(tmp_path, "seed=6", *SHORT)
@@ -297,9 +297,11 @@ def test_the_report_has_how_fast_each_stage_trained_in_its_own_unit() -> None:
 def test_the_report_has_what_a_run_noted() -> None:
     """That others had the cores stood in the run's own folder alone."""
     one = outcome(0.7, 0.8, 0.9)
-    noted = replace(one, receipt={**one.receipt, "notes": ["others had 40% of the cores", "1 of 3 cells failed"]})
+    noted = replace(
+        one, receipt={**one.receipt, "notes": ["other processes had 40% of the cores", "1 of 3 cells failed"]}
+    )
     text = section({"a": noted, "b": one})
-    assert "\n- a: others had 40% of the cores\n- a: 1 of 3 cells failed\n" in text and "- b:" not in text
+    assert "\n- a: other processes had 40% of the cores\n- a: 1 of 3 cells failed\n" in text and "- b:" not in text
 
 
 def test_the_report_says_what_stages_did_not_share() -> None:

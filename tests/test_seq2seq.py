@@ -171,8 +171,8 @@ def test_a_decoder_that_reads_the_token_that_it_is_to_write_is_refused() -> None
         task_of().judge(CrossEntropy()).ask(peeks, x, y)
     assert str(error.value) == (
         "the model looks ahead: other tokens of the target from 2 on move its logits at the first 2 tokens by up to "
-        "1.0e+00; it sees what it is to predict, such as by a mask that is missing or a convolution that is padded on "
-        "both sides, so that neither its loss nor its accuracy says anything"
+        "1.0e+00; it sees what it should predict, as through a missing mask or a convolution padded on both sides, so "
+        "neither its loss nor its accuracy says anything"
     )
     x[:, SOURCE + 1 :] = PADDING
     task_of().judge(CrossEntropy()).ask(peeks, x, y)

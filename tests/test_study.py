@@ -577,7 +577,7 @@ def refused(study: Copy, *words: str, **changes: str) -> str:
         ("{stage: matmul, stage.sizes: {big: 64}}", "one: stage.sizes.big=64: stage.sizes is a list; write [...]"),
         ("{dataset: digits, seed: 2026-11-27}", "one: seed=2026-11-27: YAML reads a date in it; put it in quotes"),
         ("{model: cnn, +model.units: [3]}", "one: model.units: no such key"),
-        ("{+model: cnn}", "one: +model: adds to a group that has its choice; write model: <choice>"),
+        ("{+model: cnn}", "one: +model: this group already has a choice; write model: <choice>"),
     ],
 )
 def test_a_mistake_in_params_is_one_message(

@@ -62,7 +62,7 @@ def test_each_cell_is_a_run_and_the_impossible_are_told(grid: Done, place: Path)
     assert "6 cells: 4 to run, 2 impossible here" in grid.stderr
     assert "impossible here: precision=tf32 model=linear and 1 more: precision=tf32 with backend=torch" in grid.stderr
     assert "4 done · 0 failed · 2 skipped · 0 running · 0 waiting" in grid.stderr
-    assert "\n4 of 4 cells: training.monitor=validation/loss: judges nothing without early stopping" in grid.stderr
+    assert "\n4 of 4 cells: training.monitor=validation/loss: has no effect without early stopping" in grid.stderr
     runs_by_cell = {}  # two that begin in the same second are listed by their names
     for run in trained(place):
         receipt = json.loads((run / "receipt.json").read_text())
@@ -281,9 +281,9 @@ def test_a_table_with_rates_says_what_they_are_of(tmp_path: Path) -> None:
     cold = pipeline(tmp_path, *words, "training.epochs=1").stderr.splitlines()
     assert "the rates of 2 of 2 cells are of one epoch, which starts cold; train for two or more" in cold
     two = pipeline(tmp_path, *words, "training.epochs=60", "sweep.jobs=2", "training.batch_size=8").stderr.splitlines()
-    assert any(re.fullmatch(r"others had \d+% of the cores at the most, in 2 of 2 cells: .*", line) for line in two), (
-        two
-    )
+    assert any(
+        re.fullmatch(r"other processes had \d+% of the cores at most, in 2 of 2 cells: .*", line) for line in two
+    ), two
     assert not any("starts cold" in line for line in two)
 
 
@@ -340,8 +340,10 @@ def test_a_mistake_of_one_cell_names_the_cell(tmp_path: Path) -> None:
         "sweep.direction=maximize with sweep.best=test/loss: less is better; use sweep.direction=minimize"
     )
     assert refused(tmp_path, "-m", "seed=1,2", "sweep.direction=maximize").startswith("sweep.direction=maximize: of ")
-    assert refused(tmp_path, "sweep.timeout=1") == "sweep.timeout=1: this is about grids; add -m"
-    assert refused(tmp_path, "hydra.mode=MULTIRUN") == "hydra.mode=MULTIRUN: -m says that the values make a grid"
+    assert refused(tmp_path, "sweep.timeout=1") == "sweep.timeout=1: this is for grids; add -m"
+    assert (
+        refused(tmp_path, "hydra.mode=MULTIRUN") == "hydra.mode=MULTIRUN: cannot be set; -m makes a grid of the values"
+    )
     assert refused(tmp_path, "-m", "seed=range(0)") == "seed=range(0): no values, so there are no cells"
     assert refused(tmp_path, "-m", "precision=tf32", "seed=1,2").startswith(
         "none of the 2 cells can run here; the first"

@@ -78,7 +78,7 @@ def test_five_bad_cells_of_twenty_cost_no_other(tmp_path: Path) -> None:
         "6": ("failed", "SystemExit: 0"),
         "9": ("killed", "killed by SIGKILL (the system does that when memory runs out)"),
         "12": ("failed", "took longer than sweep.timeout=15 s"),
-        "15": ("killed", "its process ended without a word"),
+        "15": ("killed", "its process ended without a message"),
     }
     assert "15 done · 3 failed · 2 killed · 0 skipped" in result.stderr
     assert "Traceback" not in result.stderr

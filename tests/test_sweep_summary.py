@@ -522,7 +522,7 @@ def test_the_user_says_what_the_best_is_the_best_by(by: Sweep, best: str, last: 
 def test_a_direction_against_the_declared_one_is_not_followed() -> None:
     lines = shown(own(more="max"), Sweep(best="val_acc", direction="minimize"))
     assert [line.split()[0] for line in lines if line.rstrip().endswith(" *")] == ["0.1"]
-    assert "sweep.direction=minimize was not followed: val_acc declares that more is better" in lines
+    assert "sweep.direction=minimize is ignored: val_acc declares that more is better" in lines
 
 
 def test_a_metric_of_an_own_module_called_as_ours_is_read_once(tmp_path: Path) -> None:
@@ -591,7 +591,7 @@ def test_cells_that_were_timed_beside_others_are_noted(tmp_path: Path) -> None:
     found = []
     for number, share in enumerate((0.02, 0.5, None, 0.25)):
         found.append(_with_receipt(tmp_path, number, {"training_rate": {"cores_of_others": share}}))
-    assert caveats(found) == ("others had 50% of the cores at the most, in 2 of 4 cells: their times show that too",)
+    assert caveats(found) == ("other processes had 50% of the cores at most, in 2 of 4 cells: this slowed them",)
     assert caveats(found[:1]) == ()
 
 
@@ -600,7 +600,9 @@ def test_cells_that_a_clock_ended_are_noted(tmp_path: Path) -> None:
     ends = enumerate((None, "training.max_time", "training.max_time"))
     found = [_with_receipt(tmp_path, number, {"kept_weights": {"ended_by": by}}) for number, by in ends]
     (note,) = caveats(found)
-    assert note.startswith("training.max_time ended 2 of 3 cells: what is tested are trainings of different numbers")
+    assert note.startswith(
+        "training.max_time ended 2 of 3 cells: test results and times of whole trainings are of different"
+    )
     assert caveats(found[:1]) == ()
 
 
@@ -668,7 +670,7 @@ def test_cells_too_short_to_count_their_others_are_noted_together(
     monkeypatch.setattr(Others, "share", lambda _: 0.4)
     run = Run(Journal.begin(tmp_path, "cells", {}), Console(file=io.StringIO()))
     assert run_cells(run, []) == found
-    said = "others had 40% of the cores while the cells ran, some of which were not counted alone: "
+    said = "other processes had 40% of the cores while the cells ran, some of which were not counted alone: "
     assert [note.startswith(said) for note in run.notes] == [True] * noted
 
 

@@ -254,7 +254,7 @@ def test_a_grid_says_that_a_module_of_a_computed_name_was_edited_while_it_ran(pl
     result = pipeline(place, *WORDS, "sweep.jobs=1", **environ(place, "computed"), PLANTED_EDITS="1")
     assert result.returncode == 0, result.stderr
     assert (
-        "parts_wide was edited meanwhile: not every cell ran the current version; "
+        "parts_wide was edited while the cells ran: not all ran the current version; "
         "the same command runs the others again"
     ) in result.stderr
 
@@ -272,7 +272,8 @@ def test_a_search_says_that_a_module_of_a_computed_name_was_edited(place: Path) 
     assert result.returncode == 0, result.stderr
     assert "search was asked something else: parts_wide\nstudy search-2: 2 trials\n" in result.stderr
     assert (
-        "parts_wide was edited meanwhile: not every trial of search-2 ran the same; hydra.sweeper.study=<another name> "
+        "parts_wide was edited while the trials ran: not every trial of search-2 ran the same; "
+        "hydra.sweeper.study=<another name> "
         "begins another"
     ) in result.stderr
     said = message(pipeline(place, *again, "hydra.sweeper.study=search-2", **environ(place, "computed")))
@@ -286,7 +287,9 @@ def test_a_ladder_says_that_a_module_of_a_computed_name_was_edited_while_it_ran(
     words = ("stage=ladder", "--config-dir=conf", "model=planted", *QUIET, *rungs)
     result = pipeline(place, *words, **environ(place, "computed"), PLANTED_EDITS="1")
     assert result.returncode == 0, result.stderr
-    assert "parts_wide was edited meanwhile: not every cell ran the same; give the command again" in result.stderr
+    assert (
+        "parts_wide was edited while the cells ran: not all ran the same code; give the command again" in result.stderr
+    )
     (receipt,) = [run / "receipt.json" for run in (place / "runs").iterdir() if (run / "cells").exists()]
     assert json.loads(receipt.read_text())["imported_beside"]["parts_wide"]["sha256"] == EDITED
 
@@ -313,7 +316,7 @@ def test_a_worker_that_starts_after_an_edit_is_said_to_run_other_code(place: Pat
     assert [row["state"] for row in table(grids(place)[0])] == ["killed", "done"]
     assert set((place / "seen").read_text().split()) == {"old", "new"}
     assert (
-        "the code was edited meanwhile: seed=1 ran other code than the plan's; the same command then runs "
+        "the code was edited while the cells ran: seed=1 ran other code than was planned; the same command then runs "
         in result.stderr
     )
 
@@ -520,7 +523,9 @@ def test_which_gpu_a_cell_gets(
 
 def test_a_cell_of_more_gpus_than_there_are_alike_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.sweep.cards.gpus", lambda: UNLIKE)
-    with pytest.raises(Impossible, match="a cell of 3 processes or devices takes a GPU for each: there are 2 alike"):
+    with pytest.raises(
+        Impossible, match="a cell of 3 processes or devices needs as many GPUs of one kind: there are 2"
+    ):
         Cards(None).free(gpu_cell(0, "gpu", 3))
 
 

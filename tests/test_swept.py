@@ -44,7 +44,7 @@ def test_a_cell_that_ran_an_edit_is_found(tmp_path: Path) -> None:
     write_files(tmp_path, {"run/code.json": "{}"})
     write_json(tmp_path / "run" / "receipt.json", {"code_sha256": "new"})
     ran = Outcome(cell, "FINISHED", "", 1.0, tmp_path / "run")
-    said = "the code was edited meanwhile: seed=1 ran other code than the plan's"
+    said = "the code was edited while the cells ran: seed=1 ran other code than was planned"
     assert edited_meanwhile([ran], {3: "old"}) == said and edited_meanwhile([ran], {3: "new"}) is None
     assert edited_meanwhile([ran], {}) is None  # it had run before
 

@@ -259,7 +259,7 @@ def test_a_language_model_that_looks_ahead_has_no_result(lab: Path, tmp_path: Pa
     assert (ended.returncode, status(run).state) == (1, "FAILED")
     assert re.match(
         r"RunError: the model looks ahead: other tokens from 5 on move its logits at the first 4 tokens by up to "
-        r"\d\.\de[+-]\d+; it sees what it is to predict, ",
+        r"\d\.\de[+-]\d+; it sees what it should predict, ",
         str(status(run).error),
     )
     assert (run / "artifacts/model/weights.npz").is_file() and not (run / "result.json").exists()

@@ -34,7 +34,7 @@ def test_the_limit_of_threads_is_explained(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(UserError) as error:
         check_threads("stage.threads", 64)
     assert str(error.value) == (
-        "stage.threads=64: this machine has 2 hardware threads; choose 1 to 8 (4 times as many at the most)"
+        "stage.threads=64: this machine has 2 hardware threads; choose 1 to 8 (4 times as many at most)"
     )
 
 

@@ -104,7 +104,7 @@ def test_a_product_that_onednn_does_not_make_in_bfloat16_is_a_fault() -> None:
     class InFloat32(OneDnn):
         precision = "ieee"
 
-    with pytest.raises(RunError, match=r"^torch multiplies 128 bf16, by columns in float32 here$"):
+    with pytest.raises(RunError, match=r"^torch multiplies 128 bf16, column-major in float32 here$"):
         InFloat32(operands(Gemm(m=128, n=128, k=128, dtype="bf16"), 0), 2)
 
 

@@ -386,7 +386,7 @@ def test_killed_run_is_killed_in_mlflow_too(uri: str, tmp_path: Path) -> None:
     (found,) = runs_of(uri)
     assert found.info.status == "KILLED"
     assert found.data.metrics == {"a": 1.0}
-    assert "ended without a word" in found.data.tags["error"]
+    assert "ended without a message" in found.data.tags["error"]
 
 
 @pytest.mark.wide

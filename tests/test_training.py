@@ -139,7 +139,7 @@ MISTAKES = {
         "schedule.warm_up=900: the training has 900 optimizer steps; choose fewer"
     ),
     "training.monitor=validation/accuracy": (
-        "training.monitor=validation/accuracy: judges nothing without early stopping and without the best weights; "
+        "training.monitor=validation/accuracy: has no effect without early stopping or the best weights; "
         "set training.patience=5 or training.weights=best, or leave it out"
     ),
     "optimizer=sgd optimizer.decay=matrices": (
@@ -147,7 +147,7 @@ MISTAKES = {
         "leave it out"
     ),
     "loss.class_weights=[0,0]": (
-        "loss.class_weights=[0.0, 0.0]: nothing counts, so that nothing would be trained; give a weight above 0"
+        "loss.class_weights=[0.0, 0.0]: all are 0, so nothing would be trained; give a weight above 0"
     ),
     "loss.class_weights=[1,2,3]": "loss.class_weights: 3 weights; the data have 10 classes",
 }
@@ -163,7 +163,7 @@ def test_what_nothing_reads_is_said_where_the_user_has_switched_off_what_would()
     training = ("default", {"monitor": "validation/accuracy"})
     mine = experiment("torch", optimizer=("sgd", {"decay": "matrices"}), training=training)
     monitor, decay = of_settings(mine, ())
-    assert monitor.startswith("training.monitor=validation/accuracy: judges nothing without early stopping")
+    assert monitor.startswith("training.monitor=validation/accuracy: has no effect without early stopping")
     assert decay == "optimizer.decay=matrices: nothing decays with optimizer.weight_decay=0"
     check_read(mine, ())  # of a saved run, or of a recipe
     check_read(mine, ("training.monitor", "training.patience", "optimizer.decay", "optimizer.weight_decay"))
@@ -194,8 +194,8 @@ def test_what_nothing_reads_is_said_where_the_user_has_switched_off_what_would()
             1,
             1,
             [
-                "training.accumulate=1000: the training set has 10 batches; a step takes these, and the training "
-                "has 1 step; training.steps sets how many"
+                "training.accumulate=1000: the training set has 10 batches, so a step takes all of them, and the "
+                "training has 1 step; training.steps sets how many"
             ],
         ),
         (

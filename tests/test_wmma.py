@@ -233,7 +233,7 @@ def test_kernels_on_fewer_threads_are_named() -> None:
     assert dict(tables.summary(bench))["threads"] == "2"
     for name, threads in (("cpu_naive", 1), ("cpu_packed", 1), ("cpu_threads", 2)):
         bench.facts[name] = {"threads": threads}
-    assert dict(tables.summary(bench))["threads"] == "2; 1 of cpu_naive, cpu_packed"
+    assert dict(tables.summary(bench))["threads"] == "2; 1 for cpu_naive, cpu_packed"
 
 
 @pytest.mark.parametrize("size", [(1, 1, 400_000), (1, 400_000, 1), (70, 33, 129)])
@@ -335,7 +335,7 @@ def test_what_the_yardstick_does_beside_the_product_is_said(
 def test_shares_above_the_yardstick_stand_beside_its_spread() -> None:
     above = seen({"numpy": (8.0, 9.0, 80.0), "cpu_packed": (4.0, 4.0, 5.0), "cpu_vector": (8.0, 8.9, 9.5)}, 1.0)
     said = dict(tables.summary(above))["above numpy"]
-    assert said.startswith("cpu_packed at 64 fp32, by columns, 225.0 % of a median between ")
+    assert said.startswith("cpu_packed at 64 fp32, column-major, 225.0 % of a median between ")
     assert "cpu_vector" not in said  # its slowest sample is no faster
     assert "above numpy" not in dict(tables.summary(seen({"numpy": (1.0,), "cpu_packed": (2.0,)}, 1.0)))
 
@@ -394,7 +394,7 @@ def test_without_a_compiler(folder: Path, own: dict[str, str]) -> None:
 
 
 REFUSED = {
-    "stage.sizes: 0: a size is N or [M, N, K], whole numbers from 1 on": {"sizes": (64, 0)},
+    "stage.sizes: 0: a size is N or [M, N, K], whole numbers, 1 or more": {"sizes": (64, 0)},
     "stage.sizes: [1, 2]: a size is N or": {"sizes": ((1, 2),)},
     "stage.sizes: true: a size is N or": {"sizes": (True,)},
     "stage.sizes=[]: name one at least": {"sizes": ()},
@@ -490,7 +490,7 @@ def test_what_this_machine_or_a_kernel_cannot_do_is_refused(monkeypatch: pytest.
     large = message(sizes=(900000,))
     assert large.startswith("stage.sizes=[[900000,900000,900000]]: needs ") and large.endswith("; use smaller sizes")
     assert message(around=100000).startswith("stage.around=100000: needs ")
-    said = "stage.kernels=cpu_order: takes fp32, not bf16 (256 bf16, by columns)"
+    said = "stage.kernels=cpu_order: takes fp32, not bf16 (256 bf16, column-major)"
     assert message(kernels=("cpu_naive", "cpu_order"), dtype="bf16") == said
     with pytest.raises(Impossible, match="takes fp32, not bf16"):  # so that the other cells of a grid run
         build_as(Wmma, {"kernels": ("numpy",), "dtype": "bf16"}, "stage").check(NOTHING)
@@ -500,7 +500,7 @@ def test_what_this_machine_or_a_kernel_cannot_do_is_refused(monkeypatch: pytest.
     assert message(("model",)) == "model with stage=wmma: nothing is trained here; leave it out"
     monkeypatch.setenv("CXX", "no-such-compiler")
     said = message(kernels=("cpu_order",))
-    assert said.startswith("stage.kernels=cpu_order: needs a C++ compiler (CXX=no-such-compiler is none;")
+    assert said.startswith("stage.kernels=cpu_order: needs a C++ compiler (CXX=no-such-compiler is not one;")
     assert message(dtype="int8").startswith("stage=wmma: no kernel runs here: needs a C++ compiler")
 
 
@@ -520,7 +520,7 @@ def test_a_kernel_that_would_take_too_long_is_left_out(folder: Path, own: dict[s
     found = read_result(made)
     assert found is not None
     assert "cpu_naive" not in [row[0] for row in found.tables[1].rows]
-    assert dict(found.table)["cpu_naive"].startswith("not run at 400 fp32, by columns: one product would take about ")
+    assert dict(found.table)["cpu_naive"].startswith("not run at 400 fp32, column-major: one product would take about ")
 
 
 def test_another_compiler_makes_other_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -730,7 +730,7 @@ def test_a_ladder_of_a_gpus_rates_can_be_read(tmp_path: Path, monkeypatch: pytes
     figure = drawn_by(monkeypatch, figures, lambda: figures.ladder(tmp_path / "ladder.png", bench, rungs))
     (axes,) = figure.axes
     assert "200,000" in [one.get_text() for one in axes.get_xticklabels()]
-    assert axes.get_title().startswith("D = alpha·A·B + beta·C, 64 fp32, by columns, ")
+    assert axes.get_title().startswith("D = alpha·A·B + beta·C, 64 fp32, column-major, ")
 
 
 def test_the_figure_of_padding_says_where_and_beside_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -740,7 +740,7 @@ def test_the_figure_of_padding_says_where_and_beside_whom(tmp_path: Path, monkey
         title = figures.title(seen({"numpy": (1.0,)}, had), around.rates)
         path = tmp_path / "padding.png"
         figure = drawn_by(monkeypatch, padding, partial(padding.draw, path, around, title))
-        assert figure.axes[0].get_title() == f"D = alpha·A·B + beta·C, fp32, by columns, {end}"
+        assert figure.axes[0].get_title() == f"D = alpha·A·B + beta·C, fp32, column-major, {end}"
 
 
 @settings(deadline=None)  # the first figure of a process takes longer

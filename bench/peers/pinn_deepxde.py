@@ -28,7 +28,7 @@ from pipeline.pinn.problems.function import Function
 from pipeline.pinn.problems.ode import Ode
 from pipeline.pinn.problems.poisson_lshape import PoissonLShape
 
-WARM = 200  # steps before the clock starts, at the most half of them
+WARM = 200  # steps before the clock starts, at most half of them
 ONE_THREAD = ("function", "ode", "diffusion")
 
 

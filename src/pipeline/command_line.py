@@ -86,7 +86,7 @@ def composed(arguments: list[str], act: Act = run_one) -> int:
     # Hydra's own parser takes no flag in the middle of the overrides.
     flags = [word for word in arguments if word not in parsed.overrides]
     if parsed.multirun and any(word.lstrip("+").startswith("resume=") for word in parsed.overrides):
-        raise UserError("resume with -m: goes on with one run; a grid that is given again goes on by itself")
+        raise UserError("resume with -m: resumes a single run; a grid resumes when its command is given again")
     task = Task(keys_of(parsed.overrides, GROUPS, grid=parsed.multirun, shows=bool(parsed.cfg)), act)
     _check_resumed(parsed.overrides, task.overridden)
     if parsed.multirun:

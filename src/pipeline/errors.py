@@ -62,7 +62,7 @@ def bad_key(key: str, choices: Iterable[str], elsewhere: str = "") -> UserError:
     `elsewhere`: who has a key of that very name, where that is known; said in place of the nearest.
     """
     names = list(choices)
-    said = _among(key, names, elsewhere) if names else f"{_hint(elsewhere)}; none: this choice has no settings"
+    said = _among(key, names, elsewhere) if names else f"{_hint(elsewhere)}; this choice has no settings"
     return UserError(f"{cut(key)}: no such key{said}")
 
 
@@ -126,7 +126,7 @@ def _among(wrong: str, choices: Iterable[str], elsewhere: str = "") -> str:
         alike = difflib.get_close_matches(wrong, names, n=MOST_ALIKE, cutoff=0.0)
         few = list(dict.fromkeys((near, *alike)))[:MOST_ALIKE]
         return f"{hint}; choose from {', '.join(few)} and {len(names) - len(few):,} more"
-    return f"{hint}; choose from {listed or 'nothing: none exist'}"
+    return f"{hint}; choose from {listed}" if listed else f"{hint}; there is nothing to choose from"
 
 
 def _hint(text: str) -> str:

@@ -71,7 +71,7 @@ def _check_plugin(key: str, node: Any) -> None:
         )
     for name, value in node.items():
         if name != "_target_" and (str(name).startswith("_") or _calls(value)):
-            raise UserError(f"hydra.{key}.{cut(name)}: settings are values; a key that begins with _ is none of them")
+            raise UserError(f"hydra.{key}.{cut(name)}: settings are values; none has a key that begins with _")
         if name in ("parameters", "params") and not isinstance(value, Mapping | None):
             raise UserError(f"hydra.{key}.{name}={cut(shown(value))}: should be a mapping")
 

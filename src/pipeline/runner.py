@@ -78,7 +78,7 @@ def trained_along(processes: int) -> bool:
 
 @contextmanager
 def leading(processes: int) -> Iterator[None]:
-    """What the first of several processes does that a launcher has started: the others learn why it trains nothing."""
+    """Around what the first of several launched processes does: the others learn why it trains nothing, if so."""
     from pipeline.machine.launched import launched
 
     try:
@@ -100,8 +100,8 @@ def act(stage: AboutRuns, config: Config, overridden: Sequence[str]) -> int:
     for key in overridden:
         if group_of(key) not in takes:
             raise UserError(
-                f"{key} with stage={choice(stage)}: this stage is about saved runs, nothing is composed for it; "
-                f"it takes stage.<key>, {', '.join(takes[1:])}"
+                f"{key} with stage={choice(stage)}: this stage works on saved runs and composes no experiment; it "
+                f"takes stage.<key>, {', '.join(takes[1:])}"
             )
     return stage.act(settings_of(config), config)
 
@@ -140,8 +140,8 @@ def resume(config: Config, overridden: Sequence[str]) -> int:
     if other and experiment.training.checkpoint.strict:
         tokens = tokens_of(experiment) is not None
         raise UserError(
-            f"resume={folder.name}: not as it was when it was killed ({'; '.join(other)}); "
-            f"training.checkpoint.strict=false goes on all the same{', but not with other tokens' * tokens}"
+            f"resume={folder.name}: not the same as when it was killed ({'; '.join(other)}); "
+            f"training.checkpoint.strict=false resumes anyway{', but not with other tokens' * tokens}"
         )
     for one in other:
         say(console, f"resume={folder.name}: not exact: {one}")

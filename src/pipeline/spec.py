@@ -219,7 +219,7 @@ def _explain(error: pydantic.ValidationError, cls: type[Any], key: str, values: 
     first, *others = dict.fromkeys(reasons)
     if "integer" in first and (between := re.fullmatch(r"(\d+)(:|\.\.)(\d+)", str(fault["input"]))):
         end = int(between[3]) + (between[2] == "..")  # to which it goes there, and before which a range ends
-        return f"{key_path}={fault['input']}: {first}; of a grid, with -m: range({between[1]},{end})"
+        return f"{key_path}={fault['input']}: {first}; for a grid, with -m: range({between[1]},{end})"
     if fault["type"] == "string_type" and isinstance(fault["input"], int | float) and len(path) == 1:
         first += f"; in quotes it is one: {quoted(key_path, shown(fault['input']))}"
     return (

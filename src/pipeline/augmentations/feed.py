@@ -56,10 +56,10 @@ def _try(augment: Augment, x: np.ndarray, named: str) -> None:
         if not isinstance(made, np.ndarray) or (made.shape, made.dtype) != (given.shape, given.dtype):
             is_array = isinstance(made, np.ndarray)
             what = f"{made.shape} {made.dtype}" if is_array else f"a {type(made).__name__}"
-            raise UserError(f"{named}: makes {what} of images {given.shape} {given.dtype}; keep shape and dtype")
+            raise UserError(f"{named}: turns images {given.shape} {given.dtype} into {what}; keep shape and dtype")
     if not np.array_equal(together, np.concatenate(alone)):
         raise UserError(
-            f"{named}: makes other images of a batch than of each image alone; take what is random from draws"
+            f"{named}: makes other images in a batch than of each image alone; take all random numbers from draws"
         )
     if not all(np.array_equal(together, other) for other in again):
-        raise UserError(f"{named}: makes other images of the same draws; take all that is random from draws")
+        raise UserError(f"{named}: makes other images from the same draws; take all random numbers from draws")

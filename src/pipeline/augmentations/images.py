@@ -23,7 +23,7 @@ NUMBERS = 8  # drawn for each image, whatever is set: setting one change leaves 
 @spec
 class Images(Augmentation):
     """`crop`: the smallest share of the area that is kept and enlarged (1: all of it). `shift`: pixels up, down, left
-    or right at the most. `flip`: mirror every other image. `cutout`: the side of a square that is set to 0.
+    or right at most. `flip`: mirror every other image. `cutout`: the side of a square that is set to 0.
     """
 
     crop: Annotated[float, Field(gt=0, le=1)] = 1.0

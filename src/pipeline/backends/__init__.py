@@ -77,8 +77,8 @@ class Torch(Backend):
 class TensorFlow(Backend):
     """Keras on TensorFlow.
 
-    `xla`: compile the training step with XLA (None: but for convolutions on a CPU, which XLA trains 60 times slower
-    than TensorFlow itself; everything else it makes much the faster).
+    `xla`: compile the training step with XLA (None: yes, but not convolutions on a CPU, which XLA trains 60 times
+    slower than TensorFlow itself; all else it makes much faster).
     """
 
     name: ClassVar[str] = "tensorflow"
@@ -153,7 +153,7 @@ def _compiler_variable(kind: str) -> str:
 
 
 def check_jax_compiles(what: str) -> None:
-    """Refuse the variable by which JAX compiles single operations alone. `what`: more that is said to be compiled.
+    """Refuse the variable by which JAX compiles single operations alone. `what`: what compiles, in words.
 
     Raises UserError.
     """

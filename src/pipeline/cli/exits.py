@@ -48,7 +48,7 @@ def _status_of_error(error: Exception) -> int | None:
         say_at_once(f"error: {cut(printable(str(error)), LONGEST_MESSAGE - 50)}")
         return 2 if isinstance(error, UserError) else 1
     if isinstance(error, OSError) and error.filename is None and _output_refused():
-        print(f"error: standard output: {error.strerror}; what was to be shown is lost", file=sys.stderr)
+        print(f"error: standard output: {error.strerror}; the output is lost", file=sys.stderr)
         return 1
     return None
 

@@ -51,11 +51,11 @@ def keys_of(overrides: Sequence[str], groups: Collection[str], *, grid: bool, sh
     for override in parsed:
         text = cut(override.input_line)
         if override.is_sweep_override() and not grid:
-            raise UserError(f"{text}: several values; -m runs each of them, a list is written key=[a,b]")
+            raise UserError(f"{text}: several values; add -m to run each of them, or write a list as key=[a,b]")
         if is_hydras(override.key_or_group):
             _check_hydras(override.key_or_group, text, grid=grid or shows)
         if override.key_or_group.partition(".")[0] == "sweep" and not grid:
-            raise UserError(f"{text}: this is about grids; add -m")
+            raise UserError(f"{text}: this is for grids; add -m")
         _check_word(override, text, groups)
     return [key for key in keys if not is_hydras(key)]
 
@@ -79,12 +79,12 @@ def _check_word(override: Override, text: str, groups: Collection[str]) -> None:
     if len(key) > LONGEST_KEY:
         raise UserError(f"{cut(key)}: no such key")
     if override.is_delete() and key.count(".") < 2:  # else an entry of a mapping, such as stage.rungs.NAME
-        raise UserError(f"{text}: takes out what every experiment has; give it a value instead")
+        raise UserError(f"{text}: removes a key that every experiment needs; give it a value instead")
     if not override.is_sweep_override() and not override.is_add() and override.value() == {}:
-        raise UserError(f"{text}: an empty mapping changes nothing; ~{cut(key)}.NAME takes an entry out")
+        raise UserError(f"{text}: an empty mapping changes nothing; ~{cut(key)}.NAME removes an entry")
     group = key in groups or key == "experiment" or "/" in key
     if group and (override.is_add() or override.is_force_add()) and override.package is None:
-        raise UserError(f"{text}: adds to a group that has its choice; write {cut(key)}=<choice>")
+        raise UserError(f"{text}: this group already has a choice; write {cut(key)}=<choice>")
     values = _values(override, text)
     for value in values if group else ():
         if not isinstance(value, str) or "${" in value or len(value) > LONGEST_KEY or value.endswith(".yaml"):
@@ -107,7 +107,7 @@ def _values(override: Override, text: str) -> list[Any]:
 def _check_hydras(key: str, text: str, *, grid: bool) -> None:
     """Refuse an override of Hydra's own part that this program does not use. Raises UserError."""
     if key == "hydra.mode":
-        raise UserError(f"{cut(text)}: -m says that the values make a grid")
+        raise UserError(f"{cut(text)}: cannot be set; -m makes a grid of the values")
     group, _, choice = key.partition("/")
     parts = key.split(".")
     of_grids = (group == "hydra" and choice in OF_GRIDS) or (
@@ -117,8 +117,8 @@ def _check_hydras(key: str, text: str, *, grid: bool) -> None:
         return
     if not of_grids or (len(parts) == 2 and not choice) or any(part.startswith("_") for part in parts):
         raise UserError(
-            f"{cut(key)}: Hydra's own, which cannot be set here; what can is hydra/launcher, hydra/sweeper, "
+            f"{cut(key)}: a key of Hydra that cannot be set here; choose from hydra/launcher, hydra/sweeper, "
             "hydra.launcher.<key>, hydra.sweeper.<key> and hydra.searchpath"
         )
     if not grid:
-        raise UserError(f"{cut(text)}: this is about grids; add -m")
+        raise UserError(f"{cut(text)}: this is for grids; add -m")

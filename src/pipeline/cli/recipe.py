@@ -30,8 +30,8 @@ def with_choices_to_add(error: Exception, overrides: Sequence[str], groups: Coll
         return error
     if group_of(about) == "stage" and alone["stage"] != beside["stage"]:
         return UserError(
-            f"experiment={recipe} with stage={stage}: it sets {about}, for its own stage={alone['stage']}; leave "
-            f"experiment or stage out, and say what else you want of it ({error})"
+            f"experiment={recipe} with stage={stage}: the recipe sets {about} for its own stage={alone['stage']}; "
+            f"leave out experiment or stage, and set what else you want of the recipe by hand ({error})"
         )
     lost = [group for group in groups if group not in {*given, "stage"} and alone[group] != beside[group]]
     if group_of(about) not in lost:
@@ -39,8 +39,8 @@ def with_choices_to_add(error: Exception, overrides: Sequence[str], groups: Coll
     add = " ".join(f"{group}={alone[group]}" for group in lost)
     picked = " ".join(f"{group}={beside[group]}" for group in lost)
     return UserError(
-        f"experiment={recipe} with stage={stage}: its keys are for {add}, and stage={stage} chose {picked}; add the "
-        f"former ({error})"
+        f"experiment={recipe} with stage={stage}: the recipe's keys are for {add}, but stage={stage} chooses {picked}; "
+        f"add {add} ({error})"
     )
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Recipe:
     """How a problem's source solves it by DeepXDE: hidden layers, steps of Adam, points of the test loss (None: those
     of the training), steps of L-BFGS, how kernels are drawn, whether the conditions on the boundary are hard, and
-    whether the equations are asked for at the measurements too (`anchors`).
+    whether the equations are enforced at the measurements too (`anchors`).
     """
 
     units: tuple[int, ...] = (20, 20, 20)
@@ -126,7 +126,7 @@ class Solver(Part):
     """What trains a network for a problem. `active`: it does. `backends`, `precisions`: those that it runs on and in.
 
     `instead`: for another backend, what to use. `graded`: residuals near a corner count less. `condition_weight`: how
-    much a condition weighs beside an equation. `seeds`: so many are trained at once.
+    much a condition weighs beside an equation. `seeds`: how many are trained at once.
     """
 
     active: ClassVar[bool] = True

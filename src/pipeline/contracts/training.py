@@ -188,7 +188,7 @@ class Loss(Part):
 class Metric(Part):
     """How good a model's outputs are on the test set: a number made of sums over its batches.
 
-    `direction`: which value is better. `unit`: of the value; empty where it has none. `name`: what it is called behind
+    `direction`: which value is better. `unit`: of the value; empty where it has none. `name`: what it is called after
     `test/` (None: as its class), and `renamed_by` what gives it another name. `takes`: what its targets have to be
     (`Task.targets`); None: anything. `asks_the_data`: only they can tell whether `check` passes.
     `of_probabilities`: it takes a softmax of the outputs.

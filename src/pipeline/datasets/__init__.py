@@ -38,7 +38,7 @@ class Data:
     `augment`: what makes training images as they are in an epoch, where they are augmented. `normalisation`: what is
     subtracted from x, once it is scaled, and what that is divided by. `part`: which rows of a training batch of so many
     are made here, where other processes make the others. `notes`: what is odd about what was read, for people.
-    `held_out`: what tells the validation and the test from those of another division, where their examples do not say
+    `held_out`: what tells the validation and the test from those of another split, where their examples do not say
     it (the same text is cut into other sequences).
     """
 

@@ -47,7 +47,7 @@ def _check_scale(scale: object, dataset: str) -> None:
     with np.errstate(all="ignore"):
         usable = isinstance(scale, Real) and np.float32(scale) > 0 and np.isfinite(np.float32(scale))
     if not usable:
-        raise _broken(dataset, f"scale={scale}", "x is divided by it: give a positive number, in float32 too")
+        raise _broken(dataset, f"scale={scale}", "x is divided by it: give a number that is positive in float32 too")
 
 
 def _check_classes(task: Task, dataset: str) -> None:
@@ -57,7 +57,7 @@ def _check_classes(task: Task, dataset: str) -> None:
         if not isinstance(name, str):
             raise _broken(dataset, f"the name of a class is {name!r}, of type {type(name).__name__}", "give texts")
         if count > 1:
-            raise _broken(dataset, f"two of its classes are called {name!r}", "give each a name of its own")
+            raise _broken(dataset, f"two of its classes are called {name!r}", "give each its own name")
 
 
 def _check_normalisation(data: Data, dataset: str) -> None:

@@ -104,7 +104,10 @@ class Corpus(Dataset):
         """The tokens that the card of a saved run describes. Raises UserError."""
         found: Mapping[str, Any] | None = read_json(Path(self.tokens)).get("tokens")
         if not isinstance(found, Mapping) or found.get("kind") not in vocabularies.KINDS:
-            raise UserError(f"dataset.tokens={self.tokens}: is missing, or says nothing of tokens; name a run of text")
+            raise UserError(
+                f"dataset.tokens={self.tokens}: is missing, or does not describe tokens; name a run that was trained "
+                "on text"
+            )
         return found
 
     @property
@@ -169,14 +172,14 @@ class Corpus(Dataset):
         none_left = documents == 2 and self.validation > 0 and not len(text.validation)
         if none_left:
             found.append(
-                f"dataset.validation={self.validation}: of 2 documents one is the test, one is trained on, "
-                "and none validates"
+                f"dataset.validation={self.validation}: with 2 documents, one is for the test and one for training, "
+                "which leaves none for validation"
             )
         found += self._odd_shares(documents, text, ("test",) if none_left else ("validation", "test"))
         if self.tokens == "bpe" and learned != self.vocabulary:
             found.append(
-                f"dataset.vocabulary={self.vocabulary}: {learned:,} tokens were learned; "
-                "after them no two tokens stand side by side in a word twice"
+                f"dataset.vocabulary={self.vocabulary}: {learned:,} tokens were learned; no further pair of tokens "
+                "occurs twice within words"
             )
         shared = common(text.train, [getattr(text, name) for name in OPTIMISTIC])
         found += [

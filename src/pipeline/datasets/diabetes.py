@@ -33,7 +33,7 @@ class Diabetes(Dataset):
     validation: int = 54
     """Training rows held out for validation, drawn by the experiment's seed."""
     train_size: int | None = None
-    """Use only so many of the training rows that are left. None is all."""
+    """Use only this many of the training rows that are left. None is all."""
 
     def __post_init__(self) -> None:
         check_sizes(self.validation, self.train_size, TRAIN_SIZE)

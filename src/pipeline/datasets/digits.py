@@ -35,7 +35,7 @@ class Digits(Dataset):
     validation: int = 180
     """Training images held out for validation, drawn by the experiment's seed."""
     train_size: int | None = None
-    """Use only so many of the training images that are left: for quick runs. None is all."""
+    """Use only this many of the training images that are left: for quick runs. None is all."""
 
     def __post_init__(self) -> None:
         check_sizes(self.validation, self.train_size, TRAIN_SIZE)

@@ -84,7 +84,9 @@ class Examples(Dataset):
         for at, what in enumerate(("examples", "targets")):
             shapes = sorted({pair[at].shape for pair in pairs})
             if len(shapes) > 1:
-                raise UserError(f"{shown}: gives {what} of the shapes {shapes[0]} and {shapes[1]}; make them one")
+                raise UserError(
+                    f"{shown}: gives {what} of the shapes {shapes[0]} and {shapes[1]}; give all the same shape"
+                )
         x, y = (np.stack([pair[at] for pair in pairs]) for at in (0, 1))
         return (
             channels_last(x, f"{shown} with dataset.layout=channels_first") if self.layout == "channels_first" else x

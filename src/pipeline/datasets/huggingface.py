@@ -216,7 +216,7 @@ def as_numbered(y: np.ndarray, names: Sequence[str], known: Sequence[str], shown
     lacking = [name for name in used if name not in known]
     if lacking:
         has = cut(", ".join(known), 300)
-        raise UserError(f"{shown}: has the class {lacking[0]}, which train has not; it has {has}")
+        raise UserError(f"{shown}: has the class {lacking[0]}, which train does not have; it has {has}")
     found = y.copy()
     for number, name in enumerate(names):
         if name in used:

@@ -59,7 +59,7 @@ class ImageFolder(Dataset):
         if len(classes) < 2:
             wanted = "give a subfolder of images for each class, two at least"
             if as_named(self.folder) not in found.values():
-                wanted += f" ({', '.join(path.name for path in found.values())}: taken for the parts, not for classes)"
+                wanted += f" ({', '.join(path.name for path in found.values())}: taken as the parts, not as classes)"
             raise UserError(f"{shown}: has the classes {', '.join(classes) or '(none)'}; {wanted}")
         self._say_left_out(found, shown)
         sizes: set[Size] = set()

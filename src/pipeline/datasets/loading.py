@@ -75,16 +75,16 @@ def check_saved(source: Path, saved: Weights, data: Data) -> tuple[str, ...]:
     notes = check_hashes(source, found)
     if examples_of(source, "test/") not in (None, held_out(data).get("test")):
         raise UserError(
-            f"run={source.name}: the test holds other examples of the same data than when it was trained, so that it "
-            "may have seen them; divide the data as they were then"
+            f"run={source.name}: the test set now holds other examples of the same data than when it was trained, so "
+            "it may have seen them; split the data as they were then"
         )
     if renamed:
-        raise UserError(f"run={source.name}: {renamed}; give them back their names")
+        raise UserError(f"run={source.name}: {renamed}; restore their names")
     then, now = saved_normalisation(source), data.normalisation
     if then != (now and Normalisation.of_card({"normalisation": now.plain()})):
         raise UserError(
             f"run={source.name}: its dataset normalised its examples by {_shown(then)}, and load() now by "
-            f"{_shown(now)}; give it back what it had, or train again"
+            f"{_shown(now)}; restore that, or train again"
         )
     return notes
 
@@ -107,15 +107,15 @@ def _check_vocabulary(source: Path, data: Data) -> None:
     now = data.task.card().get("tokens")
     if now is not None and saved_card(source).get("tokens", now) != now:
         raise UserError(
-            f"run={source.name}: the vocabulary that is learned from the data now differs from the one that it was "
-            f"trained with: {_why_other(now['kind'])}"
+            f"run={source.name}: the vocabulary learned from the data now differs from the one it was trained with: "
+            f"{_why_other(now['kind'])}"
         )
 
 
 def _why_other(kind: str) -> str:
     """What changes a vocabulary that is learned."""
     if kind != "bpe":
-        return "the text has changed; give it back"
+        return "the text has changed; restore it"
     return "the text has changed, or the version of tokenizers, which its receipt names"
 
 
@@ -135,6 +135,6 @@ def _with_normalisation(experiment: Experiment, data: Data) -> Data:
     found = saved_normalisation(source)
     if found is None:
         raise UserError(
-            f"run={source.name}: artifacts/model/card.json is missing or damaged, which says what normalises x"
+            f"run={source.name}: artifacts/model/card.json, which says how x is normalised, is missing or damaged"
         )
     return replace(data, normalisation=found)

@@ -39,7 +39,7 @@ class MnistLike(Dataset):
     validation: int = 5000
     """Training images held out for validation, drawn by the experiment's seed."""
     train_size: int | None = None
-    """Use only so many of the training images that are left: for quick runs. None is all."""
+    """Use only this many of the training images that are left: for quick runs. None is all."""
     cache: str | None = None
     """Folder that fetched files are kept in. None is the user's cache (see `machine.cache_folder`)."""
     folder: str | None = None

@@ -78,8 +78,8 @@ def _parts(arrays: Mapping[str, np.ndarray], shown: str) -> dict[str, tuple[np.n
     if pairs and {"x", "y"} <= arrays.keys():
         also = next(name for name in pairs[next(iter(pairs))] if name in arrays)
         raise UserError(
-            f"{shown}: has x and {also}; give x and y, which are cut into parts, or the parts: else what is tested "
-            "could be among what is trained on"
+            f"{shown}: has x and {also}; give either x and y, which are split, or the parts: with both, test examples "
+            "could be among the training examples"
         )
     pairs = pairs or {"train": ("x", "y")}
     lacking = next((name for pair in pairs.values() for name in pair if name not in arrays), None)

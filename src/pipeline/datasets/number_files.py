@@ -97,7 +97,7 @@ def _begins_with_names(rows: Sequence[Sequence[str]], what: str) -> bool:
         return False
     counted = len(rows[0]) > 1 and [cell.strip() for cell in rows[0]] == [str(at) for at in range(len(rows[0]))]
     if counted:
-        say_at_once(f"the first row, 0 to {len(rows[0]) - 1}, is taken for the names of the columns, and for no {what}")
+        say_at_once(f"the first row, 0 to {len(rows[0]) - 1}, is read as the names of the columns, not as a {what}")
     cells = [cell.strip().lower() for cell in rows[0]]
     numbers = any(is_number(cell) or re.fullmatch(MISTYPED, cell) for cell in cells)
     return counted or not (numbers or all(cell in MISSING for cell in cells))

@@ -46,7 +46,7 @@ class Shares:
             "test": (self.test_key, self.test, TEST),
         }
         return tuple(
-            f"dataset.{key}={share}: the data have a {part} part, so that nothing is held out for it"
+            f"dataset.{key}={share}: the data have a {part} part, so nothing is held out for it"
             for part, (key, share, default) in settings.items()
             if part in there and share != default
         )
@@ -65,7 +65,7 @@ def data_of(parts: Parts, targets: Targets, classes: Sequence[str], shares: Shar
     real = {name: (x, numbers(y, who)) for name, (x, y) in parts.items()}
     widths = {y.shape[1] for _, y in real.values()}
     if len(widths) > 1:
-        raise UserError(f"{who}: y of {' and '.join(map(str, sorted(widths)))} numbers; give all parts as many")
+        raise UserError(f"{who}: y of {' and '.join(map(str, sorted(widths)))} numbers; give all parts the same number")
     return _data(real, lambda shape: Regression(shape, widths.pop()), shares, seed, who)
 
 
@@ -179,7 +179,7 @@ def held_out(whole: Split, share: float, seed: int, key: str) -> tuple[Split, Sp
     """What is left, and what is held out."""
     count = round(share * len(whole))
     if share and not 0 < count < len(whole):
-        raise UserError(f"{key}: holds {count} of {len(whole)} training examples out; leave some on either side")
+        raise UserError(f"{key}: holds {count} of {len(whole)} training examples out; leave some on both sides")
     return hold_out(whole, count, None, seed)
 
 

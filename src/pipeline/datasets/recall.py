@@ -25,7 +25,7 @@ FEW = 0.01  # of the test sequences may be training sequences too, without a not
 class Recall(Dataset):
     """x: a symbol, `distance` - 1 others at random from the same alphabet, and the token that asks; y: the symbol.
 
-    `symbols`: how many there are: a guess is right in one of so many. A sequence has `distance` + 1 tokens.
+    `symbols`: how many there are: a guess is right once in this many. A sequence has `distance` + 1 tokens.
     """
 
     task: ClassVar[type[Task]] = RecallTask

@@ -119,7 +119,9 @@ def download(url: str, output: str | Path, _shelf: object = None) -> None:
                 raise SourceError(_reason(error)) from error
             except urllib3.exceptions.HTTPError as error:  # in the middle of a body
                 if attempt == TRIES:
-                    raise SourceError(f"{part.stem} broke off {TRIES} times: {_reason(error)}") from error
+                    raise SourceError(
+                        f"the download of {part.stem} was cut off {TRIES} times: {_reason(error)}"
+                    ) from error
                 time.sleep(attempt - 1)
     part.replace(output)
 

@@ -136,8 +136,8 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """The run's name: the one given, or model (of a problem: solver), dataset, backend and precision, behind any
-        stage but training."""
+        """The run's name: the one given, or model (of a problem: solver), dataset, backend and precision, after the
+        stage's name unless it trains."""
         if self.settings.name:
             return self.settings.name
         if title := self.stage.title(self):
@@ -217,7 +217,9 @@ def stage_of(config: Config) -> Stage:
     """The stage of a composed config, before anything else of it is looked at. Raises UserError."""
     about_runs = about_runs_of(config)
     if about_runs is not None:
-        raise UserError(f"stage={choice(about_runs)}: is about saved runs and no experiment; run it alone, without -m")
+        raise UserError(
+            f"stage={choice(about_runs)}: works on saved runs, not on an experiment; run it alone, without -m"
+        )
     stage: Stage = build(_node(config, "stage"), "stage", GROUPS["stage"])
     return stage
 

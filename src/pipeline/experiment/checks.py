@@ -35,8 +35,8 @@ def check_run(experiment: Experiment) -> None:
     """Refuse a saved run where the stage starts from none. Raises UserError."""
     if experiment.settings.run and not experiment.stage.starts_from_run:
         raise UserError(
-            f"run={experiment.settings.run} with stage={choice(experiment.stage)}: this stage starts from no run; "
-            "stage=evaluate, predict, export and generate do"
+            f"run={experiment.settings.run} with stage={choice(experiment.stage)}: this stage does not start from a "
+            "saved run; stage=evaluate, predict, export and generate do"
         )
 
 
@@ -53,13 +53,13 @@ def check_processes(experiment: Experiment) -> None:
             "stage=train, classifier, transformer and seq2seq train in several"
         )
     if device.split > 1 and not backend.shards:
-        raise Impossible(f"{asked} backend={backend.name}: each of its devices has whole weights; use backend=jax")
+        raise Impossible(f"{asked} backend={backend.name}: it keeps whole weights on each device; use backend=jax")
     if not (backend.distributes or backend.shards):
         raise Impossible(
             f"{asked} backend={backend.name}: it trains in one process, on one device; use backend=torch or backend=jax"
         )
     if experiment.stage.probe:
-        raise UserError(f"{asked} stage.probe=true: takes a step of one process apart; leave one of them out")
+        raise UserError(f"{asked} stage.probe=true: it measures a step of one process alone; leave one of them out")
     if experiment.profiler.active:
         raise Impossible(
             f"{asked} profiler={choice(experiment.profiler)}: it would measure one process, which waits for the "
@@ -73,8 +73,8 @@ def _check_each_process(experiment: Experiment, asked: str) -> None:
     """Refuse what a process among several does not do for its part of a batch. Raises Impossible."""
     if not experiment.loader.distributes:
         raise Impossible(
-            f"{asked} loader={choice(experiment.loader)}: this loader makes whole batches in each process; "
-            "loader=memory and loader=threads make each its part"
+            f"{asked} loader={choice(experiment.loader)}: this loader makes the whole batch in each process; "
+            "loader=memory and loader=threads make its part alone"
         )
     if experiment.backend.compile:
         raise Impossible(f"{asked} backend.compile=true: a compiled step exchanges no gradients; leave one of them out")
@@ -96,7 +96,8 @@ def check_training(experiment: Experiment) -> None:
     if trains and experiment.augmentation.active and not experiment.loader.augments:
         raise Impossible(
             f"augmentation={choice(experiment.augmentation)} with loader={choice(experiment.loader)}: this loader does "
-            "not augment; one of your own takes its batches from data.training(rows, epoch) and says augments = True"
+            "not augment; use loader=memory, or in a loader of yours take the batches from data.training(rows, epoch) "
+            "and set augments = True"
         )
     built: dict[str, Part] = {"model": experiment.model}
     if trains:
@@ -154,7 +155,7 @@ def factor_of(schedule: Schedule, step: int, steps: int) -> float:
     except Exception as error:
         raise UserError(f"{_called(schedule, step, steps)} fails: {in_words(error)}") from error
     if not isinstance(factor, Real) or not math.isfinite(factor) or factor < 0:
-        raise UserError(f"{_called(schedule, step, steps)} gives {shown(factor)}; give a number from 0 on")
+        raise UserError(f"{_called(schedule, step, steps)} gives {shown(factor)}; give a number, 0 or more")
     return float(factor)
 
 

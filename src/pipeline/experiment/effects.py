@@ -69,8 +69,8 @@ def of_length(training: Training, steps: int, validations: int, batches: int) ->
     notes = []
     if training.accumulate > batches:
         notes.append(
-            f"training.accumulate={training.accumulate}: the training set has {plural(batches, 'batch')}; a step "
-            f"takes these, and the training has {plural(steps, 'step')}; training.steps sets how many"
+            f"training.accumulate={training.accumulate}: the training set has {plural(batches, 'batch')}, so a step "
+            f"takes all of them, and the training has {plural(steps, 'step')}; training.steps sets how many"
         )
     if training.ema is not None and training.ema**steps > INITIAL_SHARE:
         notes.append(
@@ -101,7 +101,7 @@ def _unread(experiment: Experiment, keys: Sequence[str]) -> list[Unread]:
         return found
     chosen = "training.monitor" in keys or training.monitor != Training.monitor
     if chosen and training.validates_for is None:
-        why = f"training.monitor={training.monitor}: judges nothing without early stopping and without the best weights"
+        why = f"training.monitor={training.monitor}: has no effect without early stopping or the best weights"
         instead = "training.patience=5 or training.weights=best"
         found.append(Unread("training.monitor", why, instead, ("training.patience", "training.weights")))
     if optimizer.decay != "all" and getattr(optimizer, "weight_decay", None) == 0:

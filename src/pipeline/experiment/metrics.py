@@ -25,7 +25,7 @@ def metrics_of(value: object) -> object:
 
 
 def name_of(metric: Metric) -> str:
-    """What a metric is called in a result, behind `test/`."""
+    """What a metric is called in a result, after `test/`."""
     return metric.name or choice(metric)
 
 

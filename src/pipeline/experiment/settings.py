@@ -33,7 +33,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.name is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,60}", self.name):
-            raise UserError(f"name={cut(self.name)}: use letters, digits, '.', '_' and '-', 60 at the most")
+            raise UserError(f"name={cut(self.name)}: use letters, digits, '.', '_' and '-', 60 at most")
         if self.name is not None and not self.name.strip("."):
             raise UserError(f"name={self.name}: use something besides dots")
         if not self.output_dir:
@@ -44,9 +44,9 @@ class Settings:
 class Adapting:
     """`model.adapters`: what is trained beside the dense layers of a saved model, which stay as they are (LoRA).
 
-    `rank`: of an adapter (None: there are none). `alpha`: an adapter counts alpha / rank times (None: once). `layers`:
-    patterns of the dense layers that get one (none: all of them). `start`: a file of adapters to go on with (a run,
-    before the config is checked), which has its own rank, alpha and layers.
+    `rank`: of an adapter (None: there are none). `alpha`: an adapter's output is scaled by alpha / rank (None: by 1).
+    `layers`: patterns of the dense layers that get one (none: all of them). `start`: a file of adapters to start from
+    (a run, before the config is checked), which has its own rank, alpha and layers.
     """
 
     rank: PositiveInt | None = None
@@ -134,9 +134,10 @@ class Sweep(Part):
     `jobs`: cells at once, on GPUs too (None: one for each GPU; on the CPU as many as `backend.threads` leaves cores
     for, one where it is not set, since a cell then takes every core). `timeout`: seconds that a cell may take. `retry`:
     which cells that ended without a result run again: those that were killed, also those that failed, or all, finished
-    ones too. `impossible`: skip cells that cannot run here, or refuse the grid. `stop_after`: give up when the first so
-    many cells all fail for one cause (0: never). `best`: the metric that the table shows and the best cell is chosen by
-    (None: the stage's). `direction`: of a `best` that declares none. `dry_run`: only list what would run, and why.
+    ones too. `impossible`: skip cells that cannot run here, or refuse the grid. `stop_after`: give up when the first
+    cells, this many, all fail for one cause (0: never). `best`: the metric that the table shows and the best cell is
+    chosen by (None: the stage's). `direction`: of a `best` that declares none. `dry_run`: only list what would run,
+    and why.
     """
 
     jobs: PositiveInt | None = None

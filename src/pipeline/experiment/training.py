@@ -44,7 +44,7 @@ class Training(Part):
     `patience`: validations without a better one after which training ends. `weights`: those of the last step or of the
     best validation.
     `log_every_n_steps`: one point in the journal is the mean over that many steps. `metrics`: of the test set, to
-    report beside loss and score. `evaluation_batch_size`: examples per step where nothing is learned.
+    report beside loss and score. `evaluation_batch_size`: examples at a time in validation and test.
     """
 
     locations: ClassVar[tuple[str, ...]] = ("checkpoint",)

@@ -77,7 +77,7 @@ def _beyond(d: np.ndarray, gemm: Gemm) -> str | None:
         return None
     outside = np.concatenate((d.base[:margin], d.base[margin + d.size :]))
     changed = _written(outside)
-    return f"writes beyond D: {plural(changed, 'number')} before or behind its buffer" if changed else None
+    return f"writes beyond D: {plural(changed, 'number')} before or after its buffer" if changed else None
 
 
 def _overwritten(margin: np.ndarray, gemm: Gemm) -> str | None:

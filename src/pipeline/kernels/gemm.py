@@ -128,7 +128,7 @@ class Gemm:
 
     @property
     def in_full(self) -> str:
-        """For who has to make the problem again: `M=N=K=1, fp32, by columns`."""
+        """For who has to make the problem again: `M=N=K=1, fp32, column-major`."""
         same = self.m == self.n == self.k
         return f"{f'M=N=K={self.m}' if same else f'M={self.m}, N={self.n}, K={self.k}'}, {self._but_size}"
 
@@ -136,7 +136,7 @@ class Gemm:
     def _but_size(self) -> str:
         scales = "" if (self.alpha, self.beta) == (1, 0) else f", alpha={self.alpha:g}, beta={self.beta:g}"
         leading = "" if not any(self.pad) else f", leading dimensions {self.lda}, {self.ldb}, {self.ldc}"
-        return f"{self.dtype}, by {self.order}s{scales}{leading}"
+        return f"{self.dtype}, {self.order}-major{scales}{leading}"
 
 
 @dataclass(frozen=True)

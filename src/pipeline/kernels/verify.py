@@ -71,7 +71,7 @@ def verify(
     """
     taken = [case for case in problems if refusal_of(kernel, case[1]) is None]
     if not taken:
-        return Verdict(0, 0.0, 0.0, "takes none of the problems that it is to be verified on")
+        return Verdict(0, 0.0, 0.0, "takes none of the problems on which it would be verified")
     if not may_hang(kernel):
         return _verify(taken, prepare, seed)
     limit = (OURS_S if is_ours(kernel) else LIMIT_S) + RUNS * longest

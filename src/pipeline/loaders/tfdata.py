@@ -60,8 +60,8 @@ class TfData(Loader):
         if need > free:
             instead = "loader=threads" if 2 * targets > free else "loader.cache=false or loader=threads"
             raise UserError(
-                f"loader=tfdata{' loader.cache=true' if self.cache else ''}: needs {in_bytes(need)} of memory for a "
-                f"mapped file's set, and {in_bytes(free)} are free; use {instead}"
+                f"loader=tfdata{' loader.cache=true' if self.cache else ''}: needs {in_bytes(need)} of memory for the "
+                f"examples of a mapped file, and {in_bytes(free)} are free; use {instead}"
             )
 
 

@@ -34,8 +34,8 @@ class CrossEntropy(Loss):
     def __post_init__(self) -> None:
         if self.class_weights is not None and not any(self.class_weights):
             raise UserError(
-                f"loss.class_weights={list(self.class_weights)}: nothing counts, so that nothing would be trained; "
-                "give a weight above 0"
+                f"loss.class_weights={list(self.class_weights)}: all are 0, so nothing would be trained; give a weight "
+                "above 0"
             )
 
     @property

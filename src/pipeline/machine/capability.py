@@ -185,7 +185,7 @@ def check_count(device: Device, place: Place, gpus: int, started: Launched | Non
         "cpu": f"{words} on cpu: more than the cores that this command may use",
         "gpu": f"{words} from {place} on: each takes a GPU, and there are {gpus}",
     }
-    choices = f"1 to {most}" if len(asked) == 1 else f"a product of {most} at the most"
+    choices = f"1 to {most}" if len(asked) == 1 else f"a product of at most {most}"
     raise Impossible(f"{why[place.kind]}; choose {choices}")
 
 

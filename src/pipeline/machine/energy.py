@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline.machine.device import nvml_handle
 
 POWERCAP = Path("/sys/class/powercap")
-UNKNOWN = "the machine does not say what energy it takes"
+UNKNOWN = "the machine does not report the energy that it uses"
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ def rows(here: tuple[Gpu, ...]) -> list[Row]:
         ("", "C CUDA cores, c at 1/16 of FP32's rate or less, T Tensor Cores"),
         ("", ""),
         *_part("architecture   SMs  CUDA Tensor  memory   GB/s      W", _hardware, marked),
-        ("", "compute capability behind the architecture; cores of all SMs"),
+        ("", "compute capability after the architecture; cores of all SMs"),
         ("", ""),
         ("TFLOP/s, dense", f"{'CUDA cores':<21}Tensor Cores"),
         *_part(f"{_cells(CUDA_RATES)} {_cells(TENSOR_RATES)}", _rates, marked),

@@ -16,7 +16,7 @@ def said_of_others(place: Place) -> str | None:
     others = others_on(place.index)
     if not others:
         return None
-    return f"{plural(others, 'other process')} had {place} as this run ended: its times may be theirs as well"
+    return f"{plural(others, 'other process')} used {place} when this run ended: they may have slowed it"
 
 
 def others_on(index: int) -> int | None:

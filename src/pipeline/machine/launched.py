@@ -53,10 +53,10 @@ def _of_torchrun(environment: Mapping[str, str]) -> Launched:
     missing = [name for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE") if not environment.get(name)]
     if count > 1 and missing:  # else two processes of a machine would take the same GPU
         raise UserError(
-            f"WORLD_SIZE={count} in the environment, but {' and '.join(missing)} is not set: which process of this "
-            "machine this is, and of how many; a launcher such as torchrun sets both"
+            f"WORLD_SIZE={count} is in the environment without {' and '.join(missing)}: which process of this machine "
+            "this is, and of how many, is not known; a launcher such as torchrun sets both"
         )
-    by = "torchrun" if "TORCHELASTIC_RUN_ID" in environment else "whoever set WORLD_SIZE"
+    by = "torchrun" if "TORCHELASTIC_RUN_ID" in environment else "the launcher that set WORLD_SIZE"
     return Launched(rank, count, local_rank, _whole(environment, "LOCAL_WORLD_SIZE", "1"), by)
 
 
@@ -83,7 +83,7 @@ def check_launched(found: Launched | None, device: Device, backend: str, *, dist
     if found is None:
         return
     if not distributes:
-        raise Impossible(f"{found}, and backend={backend} trains in one; start it alone, or use backend=torch")
+        raise Impossible(f"{found}, but backend={backend} trains in one; start it alone, or use backend=torch")
     if found.count != device.processes:
         raise Impossible(
             f"device.processes={device.processes}: {found} for one training; use device.processes={found.count}"

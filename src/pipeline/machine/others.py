@@ -42,7 +42,7 @@ class Others:
 
 def said_of(share: float | None) -> str | None:
     """In words, where it is enough to disturb what was timed."""
-    return None if share is None or share < TOLD_FROM else f"others had {share:.0%} of the cores"
+    return None if share is None or share < TOLD_FROM else f"other processes had {share:.0%} of the cores"
 
 
 def own_s() -> dict[psutil.Process, float]:

@@ -1,4 +1,4 @@
-"""A command in a process that knows one framework at the most, on so many cores, with nothing compiled before."""
+"""A command in a process that knows one framework at most, on so many cores, with nothing compiled before."""
 
 from __future__ import annotations
 

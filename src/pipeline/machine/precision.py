@@ -49,9 +49,9 @@ UNSCALED = (
     "model.layer_dtypes, scales the loss"
 )
 SQUARES_VANISH = (
-    "divides by the root of squares of gradients, which are 0 in float16 where gradients are small (below "
-    "2.4e-4; as a beta_2 of 0.999 averages them, below 5e-3): its steps grow, on PyTorch out of bounds, on Keras to "
-    "some 30 times the learning rate; optimizer=sgd has none, precision=mixed_fp16 keeps them in float32"
+    "divides by the root of averaged squared gradients, which underflow to 0 in float16 where gradients are small "
+    "(below 2.4e-4; with a beta_2 of 0.999, below 5e-3): its steps grow, on PyTorch without bound, on Keras to about "
+    "30 times the learning rate; optimizer=sgd keeps no squares, precision=mixed_fp16 keeps them in float32"
 )
 
 

@@ -49,5 +49,5 @@ def check_threads(key: str, threads: int | None) -> None:
     cores = os.cpu_count() or 1
     limit = THREADS_PER_CORE * cores
     if threads is not None and threads > limit:
-        most = f"{THREADS_PER_CORE} times as many at the most"
+        most = f"{THREADS_PER_CORE} times as many at most"
         raise UserError(f"{key}={threads}: this machine has {cores} hardware threads; choose 1 to {limit} ({most})")

@@ -30,8 +30,8 @@ class Cnn(Model):
         if min(height, width) < shrink:
             pools = "1 pool leaves" if len(self.filters) == 1 else f"{len(self.filters)} pools leave"
             raise ValueError(
-                f"filters={list(self.filters)}: {pools} nothing of a {height}x{width} image; "
-                f"use at most {min(height, width).bit_length() - 1}"
+                f"filters={list(self.filters)}: {pools} nothing of {height}x{width} images; use at most "
+                f"{min(height, width).bit_length() - 1}"
             )
         return height // shrink, width // shrink
 

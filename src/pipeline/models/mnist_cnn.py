@@ -42,7 +42,7 @@ class MnistCnn(Model):
         if min(height, width) < 1:
             raise ValueError(
                 f"filters={list(self.filters)}: {len(self.filters)} unpadded 3x3 convolutions and a pool leave nothing "
-                f"of a {shapes.image[0]}x{shapes.image[1]} image; use at most {(min(shapes.image[:2]) - 2) // 2}"
+                f"of {shapes.image[0]}x{shapes.image[1]} images; use at most {(min(shapes.image[:2]) - 2) // 2}"
             )
         return height, width
 

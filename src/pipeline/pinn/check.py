@@ -18,17 +18,17 @@ PARTS: dict[str, tuple[Callable[[Part], bool], str, str]] = {
     "dataset": (
         lambda part: isinstance(part, Problem),
         "not a problem; this stage solves problems such as dataset=ode",
-        "is a problem, not images; stage=pinn solves it",
+        "is a problem; use stage=pinn, or another dataset",
     ),
     "model": (
         lambda part: isinstance(part, Network),
         "not a network for problems; model=fnn is one",
-        "is a network for problems, not images; stage=pinn uses it",
+        "is a network for problems; use stage=pinn, or another model",
     ),
     "solver": (
         lambda part: isinstance(part, Solver) and part.active,
         "solves nothing; choose one, such as solver=deepxde",
-        "solves problems; stage=pinn uses it",
+        "solves problems; use stage=pinn, or solver=none",
     ),
 }
 CHECKPOINT = "training.checkpoint."  # of that group, what decides no result and holds for every training
@@ -66,17 +66,17 @@ def _check_settings(experiment: Experiment) -> None:
         unset = type(keys)()
         for key, value in vars(keys).items():
             if value != getattr(unset, key):
-                raise UserError(f"{group}.{key} with stage={stage}: it would not be followed; leave it out")
+                raise UserError(f"{group}.{key} with stage={stage}: it would be ignored; leave it out")
     device = experiment.device
     for setting in backend.unused_by_solvers():
-        raise UserError(f"{setting} with stage={stage}: it would not be followed; leave it out")
+        raise UserError(f"{setting} with stage={stage}: it would be ignored; leave it out")
     for key, value, default in (
         ("device.memory_limit", device.memory_limit, None),
         ("device.logical_devices", device.logical_devices, 1),
         ("device.placement_log", device.placement_log, False),
     ):
         if value != default:
-            raise UserError(f"{key}={str(value).lower()} with stage={stage}: it would not be followed; leave it out")
+            raise UserError(f"{key}={str(value).lower()} with stage={stage}: it would be ignored; leave it out")
 
 
 def refuse_keys(stage: Stage, keys: Iterable[str]) -> None:

@@ -77,13 +77,13 @@ def _check_domain(problem: Problem, generator: np.random.Generator) -> np.ndarra
 def _check_names(problem: Problem, conditions: Sequence[Condition]) -> None:
     """There are conditions, and all terms have names of their own."""
     if not conditions:
-        raise _wrong(problem, "has no conditions; without one every constant or none would do")
+        raise _wrong(problem, "has no conditions, and without one it has no single solution")
     names = [condition.name for condition in conditions]
     if len({*names, *problem.equations}) < len(names) + len(problem.equations):
-        raise _wrong(problem, f"two of its terms have one name ({', '.join([*problem.equations, *names])})")
+        raise _wrong(problem, f"two of its terms have the same name ({', '.join([*problem.equations, *names])})")
     taken = [name for name in (*problem.equations, *names) if name in RESERVED]
     if taken:
-        raise _wrong(problem, f"a term is named {taken[0]!r}, as something else is; give it another name")
+        raise _wrong(problem, f"a term is named {taken[0]!r}, which is the name of something else; give it another")
 
 
 def _check_reference(problem: Problem, inside: np.ndarray, edge: np.ndarray) -> float:
@@ -119,7 +119,7 @@ def _check_residuals(problem: Problem, points: np.ndarray) -> None:
 
     found = _called(problem, "residuals()", computed)
     if not isinstance(found, list | tuple):
-        raise _wrong(problem, f"residuals() gives {type(found).__name__} and no list; is its `return` missing?")
+        raise _wrong(problem, f"residuals() gives {type(found).__name__}, not a list; is its `return` missing?")
     if len(found) != len(problem.equations):
         raise _wrong(problem, f"residuals() gives {len(found)}; `equations` names {len(problem.equations)}")
     for name, residual in zip(problem.equations, found, strict=True):
@@ -139,7 +139,7 @@ def _check_met(problem: Problem, what: str, edge: np.ndarray, values: np.ndarray
             raise _wrong(
                 problem,
                 f"{what} does not meet the condition {condition.name!r}: it is {found[first]:.6g} at "
-                f"{edge[on][first]}, which is to be {wanted[first]:.6g}",
+                f"{edge[on][first]} and should be {wanted[first]:.6g}",
             )
 
 

@@ -130,7 +130,7 @@ def warnings(precision: str, errors: Mapping[str, float], line_search: bool) -> 
         found.append(f"precision={precision}: {loss_of_digits}; use precision=fp64")
     if line_search and FORMATS[precision].compute != "float64":
         found.append(
-            f"precision={precision} with L-BFGS: its line search takes rounding for the end and stops early; "
+            f"precision={precision} with L-BFGS: its line search takes rounding for convergence and stops early; "
             "use precision=fp64"
         )
     return found

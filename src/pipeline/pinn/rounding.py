@@ -67,7 +67,7 @@ def warnings(precision: str, floor: float, loss: float) -> tuple[str, ...]:
     if FORMATS[precision].compute == "float64" or floor <= NEAR * loss:
         return ()
     return (
-        f"precision={precision}: of the loss of {loss:.1e}, rounding alone makes {floor:.1e}; it can fall no further; "
+        f"precision={precision}: rounding alone makes {floor:.1e} of the loss of {loss:.1e}, so that is its floor; "
         "use precision=fp64",
     )
 

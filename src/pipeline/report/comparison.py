@@ -17,8 +17,8 @@ from pipeline.report.intervals import half_width
 LABEL: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 7}
 LEAST_SPAN = 0.01  # of the axis of test accuracies: what is closer together than that is not drawn far apart
 NOTE = (
-    "Left: mean over seeds, their range shaded. Middle: a full mark a seed; open mark and line: mean and its 95 % "
-    "interval over the seeds, on this machine. Other machines and a longer training are not shown."
+    "Left: mean over seeds, range shaded. Middle: one filled mark per seed; open mark and line: mean and 95 % interval "
+    "over the seeds, on this machine. Other machines and a longer training are not shown."
 )
 
 

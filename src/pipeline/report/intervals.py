@@ -60,7 +60,7 @@ def paired(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Paired | N
 def of_median(values: Sequence[float]) -> tuple[float, float] | None:
     """A confidence interval of the median between two of the values, whatever their distribution; None below six.
 
-    The median lies outside of the k-th smallest and the k-th largest of n values where k - 1 of them at the most lie on
+    The median lies outside of the k-th smallest and the k-th largest of n values where k - 1 of them at most lie on
     one side of it, each with a chance of a half; k is the largest for which that is rare enough. Source: H. A. David,
     H. N. Nagaraja, Order Statistics, 3rd edition, section 7.1.
     """

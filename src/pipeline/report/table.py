@@ -99,7 +99,7 @@ def show_table(console: Console, table: Table, left: Collection[str] = (), whole
         parts = tuple(tuple(_in_parts(cell) for cell in row) for row in table.rows)
         named = _names_folded(replace(table, rows=parts), whole, console.width)
         if console.is_terminal and (needs := _width(named)) > console.width and _without_ranges(table) != table:
-            said = f"without ranges, which need {needs} columns of a terminal, and this one has {console.width}"
+            said = f"without ranges, which need a terminal {needs} columns wide; this one has {console.width}"
             named = _names_folded(_without_ranges(table), whole, console.width)
         names = dict(zip(table.columns, named.columns, strict=True))
         table = _at_ends(named, whole, console.width)

@@ -30,7 +30,7 @@ def check_deletable(root: Path, folder: Path) -> None:
         return
     process = f"process {status.pid} on {status.host}"
     if is_seen(status):
-        raise UserError(f"run={folder.name}: is alive ({process}); stop it first, or wait for its end")
+        raise UserError(f"run={folder.name}: is still running ({process}); stop it first, or wait for its end")
     raise UserError(
         f"run={folder.name}: is RUNNING ({process}, which cannot be seen from here); stop it first, or wait for its "
         f"end; if you know that it is dead, remove {folder} yourself"

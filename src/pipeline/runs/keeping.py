@@ -118,7 +118,7 @@ def where_it_goes_on(run: Path, step: int) -> str:
         return f"{resume_words(run)} goes on from there"
     kept, _ = newest(run)
     if kept is None:
-        return "its state could not be written, and it has no other checkpoint: it has to be run anew"
+        return "its state could not be written, and it has no other checkpoint: it has to be run again"
     return f"{resume_words(run)} goes on from step {kept.step:,}, its newest checkpoint"
 
 

@@ -98,7 +98,7 @@ def not_listed(root: Path, runs: Sequence[Listed]) -> list[str]:
     lost = [folder.name for folder in run_folders(root) if folder not in known and read_status(folder) is None]
     if not lost:
         return []
-    return [f"{len(lost)} not listed, whose status.json is damaged: {cut(', '.join(lost), 300)}"]
+    return [f"{len(lost)} not listed, since their status.json is damaged: {cut(', '.join(lost), 300)}"]
 
 
 def is_of_loss(key: str) -> bool:
@@ -116,7 +116,8 @@ def unlike(runs: Sequence[Listed], metric: str) -> list[str]:
         several += _of_other_examples(having, metric)
     if not several:
         return []
-    return [f"{metric} is of {cut('; '.join(several), 300)}, which are not compared; stage.where=<key>=<value> chooses"]
+    across = cut("; ".join(several), 300)
+    return [f"{metric} is not compared across {across}; choose among them by stage.where=<key>=<value>"]
 
 
 def _differing(runs: Sequence[Listed], keys: Iterable[str]) -> list[str]:
@@ -188,7 +189,7 @@ def best_first(runs: Sequence[Listed], metric: str, sought: Sought | None = None
     if runs and direction == "none":
         raise UserError(
             f"stage.best={metric}: no run says whether more or less is better; give stage.direction=maximize or "
-            f"stage.direction=minimize, or {_choose(judged)}"
+            f"stage.direction=minimize{_or_choose(judged)}"
         )
     sign = -1.0 if direction == "max" else 1.0
 
@@ -213,8 +214,9 @@ def age_text(seconds: float) -> str:
     return f"{max(0.0, seconds) // UNITS[unit]:.0f}{unit}"
 
 
-def _choose(names: Iterable[str]) -> str:
-    return f"choose from {', '.join(sorted(names)) or 'nothing: none is declared'}"
+def _or_choose(names: Iterable[str]) -> str:
+    listed = ", ".join(sorted(names))
+    return f", or choose from {listed}" if listed else ""
 
 
 def _measured(folder: Path) -> tuple[dict[str, float], dict[str, dict[str, str]]]:

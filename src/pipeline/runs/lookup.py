@@ -129,7 +129,7 @@ def status_now(folder: Path) -> Status | None:
 
 
 def _killed(folder: Path, status: Status) -> Status:
-    note = f"process {status.pid} on {status.host} ended without a word (killed, out of memory, power lost?)"
+    note = f"process {status.pid} on {status.host} ended without a message (killed, out of memory, power lost?)"
     return replace(status, state="KILLED", ended=_last_sign(folder), error=note)
 
 
@@ -150,8 +150,8 @@ def _without(folder: Path, holding: str) -> str:
     elif holding.endswith("adapters.npz"):
         why = "it trained none; model.adapters.rank does"
     else:
-        why = "of a grid, a search or a stage that trains several, each cell's run has its own; what stage=lightning"
-        why += " and stage=keras train is the user's, in artifacts/module/"
+        why = "in a grid, a search or a stage that trains several, each cell's run has its own; what stage=lightning"
+        why += " and stage=keras train is in artifacts/module/"
     return f"run={folder.name}: has no {holding}; {why}"
 
 

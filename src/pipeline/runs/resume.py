@@ -46,7 +46,7 @@ def resumed(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str, 
     checkpoint, notes = newest(folder)
     if checkpoint is None:
         why = f"; {notes[0].partition('; ')[0]}" if notes else ""
-        raise UserError(f"resume={reference}: {folder.name} has no checkpoint{why}; run it anew")
+        raise UserError(f"resume={reference}: {folder.name} has no checkpoint{why}; run it again")
     saved = read_config(folder)
     if not saved:
         raise UserError(f"resume={reference}: {folder / 'config.yaml'} is missing or damaged")
@@ -78,7 +78,7 @@ def _latest(root: Path) -> tuple[Path, list[str]]:
             passed.append(folder)
         else:
             return folder, _passed_over(passed) + _of_whole(root, folder)
-    raise UserError(f"resume=latest: no run in {root} was killed, or failed, and has a checkpoint")
+    raise UserError(f"resume=latest: no run in {root} that was killed or failed has a checkpoint")
 
 
 def _is_dead(folder: Path) -> bool:
@@ -91,7 +91,7 @@ def _passed_over(newer: Sequence[Path]) -> list[str]:
     if not newer:
         return []
     more = f", and {len(newer) - 1} more" if len(newer) > 1 else ""
-    return [f"the newest run that was killed or failed is {newer[0].name}, which has no checkpoint{more}: passed over"]
+    return [f"passed over, having no checkpoint: {newer[0].name}, the newest run that was killed or failed{more}"]
 
 
 def _of_whole(root: Path, cell: Path) -> list[str]:
@@ -99,7 +99,7 @@ def _of_whole(root: Path, cell: Path) -> list[str]:
     for folder in filter(_is_dead, run_folders(root)):
         if any(Path(note.read_text()).name == cell.name for note in (folder / "cells").glob("*.run")):
             return [
-                f"a cell of {folder.name}, which was killed or failed and has no checkpoint: the cell alone goes on"
+                f"a cell of {folder.name}, which was killed or failed and has no checkpoint: only the cell is resumed"
             ]
     return []
 
@@ -143,7 +143,7 @@ def begun_before(
                 say(messages(), said)
             return checkpoint
         for note in notes:
-            say(messages(), f"{folder.name} {words} and is not gone on with: {note}")
+            say(messages(), f"{folder.name} {words} and is not resumed: {note}")
     return None
 
 

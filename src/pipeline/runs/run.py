@@ -103,7 +103,7 @@ class Run:
 
 
 class Progress:
-    """One bar. Drawn twice a second at the most: drawing takes the interpreter from the training loop.
+    """One bar. Drawn twice a second at most: drawing takes the interpreter from the training loop.
 
     Without a terminal (a file, Slurm) there is a line after each of `lines` equal parts of the whole, and one where
     nothing was printed for a while.

@@ -64,7 +64,7 @@ def config_of(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str
             continue
         if key in TRAINING_ONLY and _value(config, key):
             raise UserError(
-                f"{key}={shown(_value(config, key))} with stage={stage}: is about a training step, and none runs"
+                f"{key}={shown(_value(config, key))} with stage={stage}: is for training steps, and none runs"
             )
         if group not in RECHOOSABLE and key not in SINGLE:
             said = _fixed(config, merged, key, stage, folder.name)
@@ -202,9 +202,9 @@ def _check_variables(folder: Path, saved: Mapping[str, Any], merged: Mapping[str
     if names_in(part) and then != sha256:
         names = sorted({*names, *names_in(part)})
         raise UserError(
-            f"run={folder.name}: its settings name {', '.join(names)}, and filled in as the environment is now its "
-            "config is not what its receipt names (another config_sha256); "
-            f"set {', '.join(names)} as {'it was' if len(names) == 1 else 'they were'} when it was trained"
+            f"run={folder.name}: its settings read {', '.join(names)} from the environment, and with the values of now "
+            f"its config is not the one its receipt names (another config_sha256); set {', '.join(names)} to what "
+            f"{'it was' if len(names) == 1 else 'they were'} when it was trained"
         )
 
 
@@ -242,9 +242,9 @@ def _overlaid(saved: Mapping[str, Any], config: Config, group: str, name: str) -
 def _fixed(config: Config, saved: Mapping[str, Any], key: str, stage: str, run: str) -> str:
     value, then = _value(config, key), _value(saved, key)
     if value is None and then is None:  # a recipe, or a key that neither has
-        return f"{key} with stage={stage}: run {run} brings its own settings along"
+        return f"{key} with stage={stage}: run {run} has its own settings"
     value, then = (text if isinstance(text, str) else shown(text) for text in (value, then))
-    return f"{key}={value} with stage={stage}: run {run} was made with {key}={then} and brings it along"
+    return f"{key}={value} with stage={stage}: run {run} was made with {key}={then} and keeps it"
 
 
 def _instead(key: str, target: str) -> str:
@@ -253,7 +253,7 @@ def _instead(key: str, target: str) -> str:
         return f"stage.{key} is that of this stage"
     reads = getattr(named_object(target, "stage._target_"), "reads", None)
     read = [one for one in SINGLE if reads is None or one.partition(".")[0] in reads]
-    return f"what can be chosen anew is {', '.join((*RECHOOSABLE, *read))}"
+    return f"what can be changed is {', '.join((*RECHOOSABLE, *read))}"
 
 
 def _value(config: Config, key: str) -> Any:

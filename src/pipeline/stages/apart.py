@@ -1,4 +1,4 @@
-"""What a module measures in a process that knows one framework at the most."""
+"""What a module measures in a process that knows one framework at most."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def note_threads(run: Run, cores: int) -> None:
     others = [f"{name}={value}" for name in THREADS if (value := os.environ.get(name)) and value != str(cores)]
     if others:
         threads = f"{plural(cores, 'thread')}, one for each core"
-        run.note(f"{', '.join(others)}: not followed: what is measured runs in processes of {threads}")
+        run.note(f"{', '.join(others)}: ignored: what is measured runs in processes of {threads}")
 
 
 def of_frameworks(names: Iterable[str]) -> tuple[Backend, ...]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pipeline.sweep.entries import Entry
     from pipeline.sweep.schedule import Outcome
 
-AGAIN = "runs all cells again, and goes on with those that left a checkpoint"
+AGAIN = "runs all cells again, resuming those that left a checkpoint"
 FILE = "tables/cells.csv"  # an artifact of the stage's run: a row for each cell
 
 
@@ -158,13 +158,15 @@ def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
     outcomes, _ = run_below(run, settings, Listed(todo), Workers, decisions, len(todo), keep, again=AGAIN)
     beside = dynamic_imports.edited(dynamic_imports.imported_by(one.run for one in outcomes if one.run is not None))
     if beside:
-        run.note(f"{', '.join(beside)} was edited meanwhile: not every cell ran the same; give the command again")
+        run.note(
+            f"{', '.join(beside)} was edited while the cells ran: not all ran the same code; give the command again"
+        )
     entries = entries_of(decisions, outcomes)
     for note in notes_of(entries):
         run.note(note)
     shares = shares_of_others(entries)
     if (of_others := said_of(others.share())) and None in shares and not any(map(said_of, shares)):
-        run.note(f"{of_others} while the cells ran, some of which were not counted alone: their times show that")
+        run.note(f"{of_others} while the cells ran, some of which were not counted alone: this slowed them")
     return entries
 
 
@@ -178,8 +180,8 @@ def _ended_early(receipts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     by = [receipt.get("kept_weights", {}).get("ended_by") for receipt in receipts]
     for key in dict.fromkeys(filter(None, by)):
         yield (
-            f"{key} ended {by.count(key)} of {plural(len(by), 'cell')}: what is tested are trainings of different "
-            "numbers of steps, and times of whole trainings are of as many"
+            f"{key} ended {by.count(key)} of {plural(len(by), 'cell')}: test results and times of whole trainings are "
+            "of different numbers of steps"
         )
 
 
@@ -201,7 +203,7 @@ def of_tests(receipts: Sequence[Mapping[str, Any]]) -> list[str]:
 def without_result(entries: Sequence[Entry]) -> str | None:
     """The cells that should have run and came to nothing, in words for `Result.failed`; None where there are none."""
     lost = [entry.cell.label for entry in entries if entry.state not in ("done", "skipped")]
-    return f"{len(lost)} of {len(entries)} cells came to nothing: {', '.join(lost)}" if lost else None
+    return f"{len(lost)} of {len(entries)} cells have no result: {', '.join(lost)}" if lost else None
 
 
 def _name(experiment: Experiment, swept: Mapping[str, str]) -> str:

@@ -189,7 +189,7 @@ def said_of_statistics(experiment: Experiment, fit: Fit) -> str | None:
         return None
     return (
         f"training.ema={ema}: the running statistics of {cut(layers)} are not averaged; the average is judged and "
-        "saved with those of the weights themselves: compute them anew on training examples before you use it"
+        "saved with those of the weights themselves: recompute them on training examples before you use it"
     )
 
 

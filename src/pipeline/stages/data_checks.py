@@ -146,8 +146,8 @@ def check_vocabulary(experiment: Experiment, task: Task) -> None:
         dataset = f"dataset={choice(experiment.dataset)} ({_described(now, saved)})"
         raise UserError(
             f"model.start={start.start}: it was trained with another vocabulary ({_described(saved, now)}) than that "
-            f"of {dataset}; dataset.tokens=<that run> takes the run's, with dataset.tokens=bytes every "
-            "text has the same, and model.start_layers=[blocks*] takes the blocks alone"
+            f"of {dataset}; dataset.tokens=<that run> uses that run's, dataset.tokens=bytes is the same for every "
+            "text, and model.start_layers=[blocks*] takes the blocks alone"
         )
 
 

@@ -230,8 +230,8 @@ def said_of_axes(experiment: Experiment, data: Data, form: str) -> tuple[str, ..
     said = f"x is (N, {', '.join(map(str, shapes.x))}): rows, columns, channels"
     if form in WEIGHTS_ALONE and experiment.data_model.layout == "channels_last":
         said += (
-            "; a dense layer behind a flatten has its inputs in that order, so that a net of yours which flattens "
-            "channels first loads these weights without an error and computes something else"
+            "; a dense layer after a flatten takes its inputs in that order, so a net of yours that flattens channels "
+            "first loads these weights without an error and computes something else"
         )
     return (said,)
 
@@ -301,7 +301,8 @@ def _rows(
     what = f"the outputs of {examples} test examples" if wrote.program else "the tensors"
     rows: list[tuple[str, Any]] = [("run", source.name)]
     rows.append(("computes in" if wrote.program else "holds", computes))
-    rows.append(("read back", f"without this package: {what} differ by {difference:.1e} at the most"))
+    differ = f"differ by {difference:.1e} at most" if difference else "are the same"
+    rows.append(("read back", f"without this package: {what} {differ}"))
     shown = [(str(path.relative_to(folder)), size(path.stat().st_size)) for path in files[:10]]
     return [*rows, ("folder", str(folder)), *shown]
 

@@ -48,7 +48,7 @@ class Card:
 
 @spec
 class Generate(Stage):
-    """`prompt`: a text, or several. `tokens`: how many to write behind each. `temperature`: 0 takes the most probable.
+    """`prompt`: a text, or several. `tokens`: how many to write after each. `temperature`: 0 takes the most probable.
 
     `top_k`, `top_p`: leave improbable tokens out (None: none). `seed`: of the draws. `stop`: texts, and `stop_tokens`:
     tokens by number, before which a text ends. `cache`: keep keys and values; without, all is computed for each token.
@@ -160,12 +160,13 @@ class Generate(Stage):
         """What a reader of the texts should know of how they came about."""
         found = []
         if self.cache and not cached:
-            found.append(f"model={choice(experiment.model)}: has no cache; all is computed anew for each token")
+            found.append(f"model={choice(experiment.model)}: has no cache; everything is computed again for each token")
         moved = max(text.row.moved for text in texts)
         if moved:
             times = "once" if moved == 1 else f"{moved:,} times"
             found.append(
-                f"the context of {card.context:,} tokens was full {times}: from there on the model saw the newer half"
+                f"the context of {card.context:,} tokens was full {times}: from then on the model saw only the newer "
+                "half"
             )
         return found
 

@@ -153,7 +153,7 @@ def _decode(found: Generated, tokens_per_s: float | None) -> str:
         return "no rate: each text has one token, which the prefill gives"
     rate_of_all = f"{tokens_per_s:,.0f} tokens/s of all rows; medians"
     if not found.step_s:
-        moved = f"{1e3 * float(np.median(found.moved_s)):.2f} ms a window computed anew (n={len(found.moved_s)})"
+        moved = f"{1e3 * float(np.median(found.moved_s)):.2f} ms a window computed again (n={len(found.moved_s)})"
         return f"{rate_of_all}: {moved}"
     step, choice_s = (1e3 * float(np.median(times)) for times in (found.step_s, found.choose_s))
     return f"{rate_of_all}: {step:.2f} ms a step and {choice_s:.2f} ms to choose (n={len(found.step_s)})"

@@ -136,7 +136,8 @@ class Ladder(Stage):
 
     def _notes(self) -> list[str]:
         """Of what training the source's seconds are: the user's may be another."""
-        return [f"source s: of {self.source}"] if self.source_s and self.source else []
+        seconds = f"source s: seconds of training that the source reports ({self.source})"
+        return [seconds] if self.source_s and self.source else []
 
 
 def _rung(experiment: Experiment, name: str, text: str, below: Variant | None) -> Variant:
@@ -292,7 +293,7 @@ def _gained_over(entries: Sequence[Entry]) -> list[tuple[str, str]]:
         if entry.state == "done":
             if failed and below:
                 verb, has = ("change", "have") if len(failed) > 1 else ("changes", "has")
-                said = f"over {below}, with what {' and '.join(failed)} {verb} too, which {has} no result"
+                said = f"over {below}, including what {' and '.join(failed)} {verb}, which {has} no result"
                 found.append((f"gain of {name}", said))
             below, failed = name, []
         elif entry.state != "skipped":

@@ -142,8 +142,8 @@ def _fault_of(
     if not both or np.isclose(measured, found, rtol=1e-3, atol=1e-4):
         return None
     return (
-        f"of the same outputs and targets numpy() makes {measured:.6g} and {who} {found:.6g}; what is measured has to "
-        "be what is trained"
+        f"for the same outputs and targets numpy() gives {measured:.6g} and {who} {found:.6g}; the loss that is "
+        "measured has to be the one that is trained"
     )
 
 

@@ -62,14 +62,14 @@ def refuse_keys(experiment: Experiment, keys: Sequence[str]) -> None:
     """Refuse keys of the groups that such a training does not read. Raises UserError."""
     for key in keys:
         if key in NOT_FOLLOWED:
-            raise UserError(f"{key} with stage={choice(experiment.stage)}: it would not be followed; leave it out")
+            raise UserError(f"{key} with stage={choice(experiment.stage)}: it would be ignored; leave it out")
     read = (*READS, "stage", "tracking", "sweep", "name", "output_dir")
     for key in keys:
         if group_of(key) not in read and not key.startswith("training.checkpoint."):
             stage = choice(experiment.stage)
             instead = "; stage.epochs says how many" if key == "training.epochs" else ""
             raise UserError(
-                f"{key} with stage={stage}: what is trained, on what and how is the user's own code here{instead}"
+                f"{key} with stage={stage}: here your own code decides what is trained, on what and how{instead}"
             )
 
 

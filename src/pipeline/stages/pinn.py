@@ -284,7 +284,8 @@ def rows_run(
     yield "network", f"{found.parameters:,} parameters"
     yield "device", f"{resolved.place} ({receipt['device']['hardware']['name']}; {resolved.device_reason})"
     yield "precision", f"{resolved.precision}; seen: {', '.join(f'{k} {v}' for k, v in found.dtypes.items())}"
-    yield "rounding, before", ", ".join(f"{name} {value:.1e}" for name, value in judged.guarded.errors.items())
+    errors = ((guard.PLAIN.get(name, name), value) for name, value in judged.guarded.errors.items())
+    yield "rounding, before", ", ".join(f"{name} {f'{value:.1e}' if value else 0}" for name, value in errors)
 
 
 def rows_of_seeds(found: Sequence[float]) -> Iterator[tuple[str, str]]:

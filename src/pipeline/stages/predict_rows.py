@@ -97,7 +97,7 @@ def _inputs(card: Mapping[str, Any], rows: np.ndarray, dtype: str, text: str) ->
         found = inputs_of(card, rows, dtype)
     wrong = ~np.isfinite(found).all(axis=1)
     if wrong.any():
-        raise UserError(f"{KEY}={text}: row {int(np.argmax(wrong)) + 1} holds numbers that {dtype} does not")
+        raise UserError(f"{KEY}={text}: row {int(np.argmax(wrong)) + 1} holds numbers that {dtype} cannot hold")
     return found
 
 

@@ -78,17 +78,17 @@ def check_same_data(experiment: Experiment, run: Run) -> list[str]:
         learns = getattr(experiment.dataset, "kind", None) == "bpe"
         learned = " and the version of tokenizers that its receipt names" if learns else ""
         raise UserError(
-            f"resume={run.id}: the vocabulary that is learned from the data now differs from the one that it was "
-            "trained with, which training.checkpoint.strict=false does not allow; give it back its text"
-            f"{learned}, or train anew"
+            f"resume={run.id}: the vocabulary learned from the data now differs from the one it was trained with, "
+            "which training.checkpoint.strict=false does not allow; restore its text"
+            f"{learned}, or train again"
         )
     # Of the same data: their own code may divide them without the seed. A checkpoint of before may not have it.
     other_examples = then.get("held_out", now["held_out"]) != now["held_out"]
     if strict and other_examples:
         raise UserError(
             f"resume={run.id}: the examples for validation or test now differ from those it began with, though the "
-            "data are the same, or come in another order: it may have been trained on them; let load(root, seed) "
-            "divide by its seed alone (training.checkpoint.strict=false goes on all the same)"
+            "data are the same, or come in another order: it may have been trained on them; let load(root, seed) split "
+            "by its seed alone (training.checkpoint.strict=false resumes anyway)"
         )
     if other_data:
         return ["the data (another sha256)"]

@@ -77,8 +77,8 @@ class Seeds(Stage):
             table=means(trained),
             tables=(grid(trained, asked),),
             notes=(
-                "the interval is of seeds, on this machine, with these versions: another machine rounds otherwise, and "
-                "training amplifies that",
+                "the interval is over seeds, on this machine, with these versions: another machine rounds differently, "
+                "and training amplifies that",
                 *of_lengths(trained, experiment.training),
                 *of_tests(of_each),
                 *lacking(trained),

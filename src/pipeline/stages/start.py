@@ -71,7 +71,7 @@ def said_of_positions(start: Path, config: Mapping[str, Any]) -> str | None:
         return None
     return (
         f"model.start: that model was trained with dataset.context={then}, this run has {now}: with "
-        "model.positions=linear, which are shares of it, its weights compute something else"
+        "model.positions=linear, which are fractions of the context, its weights compute something else"
     )
 
 
@@ -88,7 +88,7 @@ def said_of_classes(card: Mapping[str, Any], now: Mapping[str, Any]) -> str | No
         return None
     first = f"output {differ[0]} was {then[differ[0]]} and is {classes[differ[0]]}"
     return (
-        f"model.start: {len(differ):,} of the {len(then):,} outputs were of other classes when that model was trained "
+        f"model.start: {len(differ):,} of the {len(then):,} outputs were for other classes when that model was trained "
         f"({first}); model.start_layers can leave the last layer out"
     )
 
@@ -109,8 +109,8 @@ def check_held_out(start: Path, receipt: Mapping[str, Any], config: Mapping[str,
     shares = [f"dataset.{key}={shown(one)}" for key, (one, other) in by.items() if one != other]
     were = ", ".join([*shares, f"seed={config_then.get('seed')}"])
     raise UserError(
-        f"model.start={start}: trained on another division of the same data ({were}), so that it may have seen "
-        "examples of this test set; divide them as it did"
+        f"model.start={start}: trained on another split of the same data ({were}), so it may have seen examples of "
+        "this test set; split them as it did"
     )
 
 
@@ -121,7 +121,7 @@ def said_of_vocabulary(start: Path, card: Mapping[str, Any], now: Mapping[str, A
         return None
     return (
         f"model.start: {start.name} has no card.json beside it that says what its tokens stand for; where these are "
-        "others, its embeddings and logits are those of other text"
+        "others, its embeddings and logits are for other text"
     )
 
 

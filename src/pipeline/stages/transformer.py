@@ -88,8 +88,8 @@ class Transformer(Train):
         for name in ("baselines", "attention"):
             if f"stage.{name}" in keys and getattr(self, name) and not isinstance(experiment.dataset, Corpus):
                 raise UserError(
-                    f"stage.{name}=true with dataset={choice(experiment.dataset)}: of the texts of this package alone; "
-                    "leave it out"
+                    f"stage.{name}=true with dataset={choice(experiment.dataset)}: for the texts of this package "
+                    "alone; leave it out"
                 )
         if "stage.samples.seed" in keys and not self.samples.temperature:
             raise UserError("stage.samples.seed with stage.samples.temperature=0: nothing is drawn at random")

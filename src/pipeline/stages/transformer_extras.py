@@ -107,11 +107,11 @@ def utilization(experiment: Experiment, resolved: Resolved, run: Run, result: Re
 
 
 def _not_gpt(experiment: Experiment) -> str:
-    return f"model={choice(experiment.model)}: of model=gpt alone"
+    return f"model={choice(experiment.model)}: for model=gpt alone"
 
 
 def _not_ours(experiment: Experiment) -> str:
-    return f"dataset={choice(experiment.data_source)}: of the texts of this package, and dataset=text, alone"
+    return f"dataset={choice(experiment.data_source)}: for the texts of this package and dataset=text alone"
 
 
 def _no_share(experiment: Experiment) -> str | None:

@@ -110,7 +110,7 @@ def _files(stage: str, found: lock.Locked, locked: Mapping[str, lock.Locked]) ->
         yield Difference(stage, "the folder", "files", f"{missing[0]}{more}, which {LOCK} names", MISSING)
     for path, noted in found.outs.items():
         if lying[path] not in (None, noted):
-            yield Difference(stage, LOCK, f"md5 of {path}", f"{lying[path]}, as it lies there", noted)
+            yield Difference(stage, LOCK, f"md5 of {path}", f"{lying[path]}, as it is on disk", noted)
     written = [Path(path) for other in locked.values() for path in other.outs]
     for path, noted in found.deps.items():
         # A stage may read a whole folder of outputs (study/amp), for which dvc.lock has one hash.
@@ -118,7 +118,7 @@ def _files(stage: str, found: lock.Locked, locked: Mapping[str, lock.Locked]) ->
             continue
         there = lock.md5(Path(path))
         if there not in (None, noted):  # what is missing is named by the stage that writes it
-            yield Difference(stage, LOCK, f"md5 of {path}, which it read", f"{there}, as it lies there", noted)
+            yield Difference(stage, LOCK, f"md5 of {path}, which it read", f"{there}, as it is on disk", noted)
 
 
 def _params(stage: str, found: lock.Locked) -> Iterator[Difference]:

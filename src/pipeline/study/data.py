@@ -39,5 +39,5 @@ def hashes() -> dict[str, str]:
     """What `fetch` wrote. Raises UserError where it has not been."""
     found = documents.read(FILE, "`dvc repro data` writes it")
     if not all(isinstance(value, str) for value in found.values()):
-        raise UserError(f"{FILE}: damaged; `dvc repro --force data` writes it anew")
+        raise UserError(f"{FILE}: damaged; `dvc repro --force data` writes it again")
     return found

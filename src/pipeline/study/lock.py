@@ -48,7 +48,7 @@ def read() -> dict[str, Locked]:
     """The stages that DVC has run. Raises UserError."""
     found = documents.read(FILE, "`dvc repro` writes it").get("stages")
     if not isinstance(found, Mapping):
-        raise UserError(f"{FILE}: holds no stages; `dvc repro` writes it anew")
+        raise UserError(f"{FILE}: holds no stages; `dvc repro` writes it again")
     return {str(name): _locked(stage) for name, stage in found.items()}
 
 

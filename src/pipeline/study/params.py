@@ -46,7 +46,7 @@ def read(path: Path = FILE) -> list[Block]:
 def _block(path: Path, name: str, block: Any) -> Block:
     if name in OWN_STAGES or not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name):
         raise UserError(
-            f"{path}: {name}: no name for a stage; use letters, digits, '_' and '-', 60 at the most, "
+            f"{path}: {name}: no name for a stage; use letters, digits, '_' and '-', 60 at most, "
             f"and none of {', '.join(OWN_STAGES)}"
         )
     if not isinstance(block, Mapping):
@@ -58,9 +58,7 @@ def _block(path: Path, name: str, block: Any) -> Block:
         key = written.removeprefix("+")
         if key != written:
             if key in (*GROUPS, "experiment"):
-                raise UserError(
-                    f"{path}: {name}: {written}: adds to a group that has its choice; write {key}: <choice>"
-                )
+                raise UserError(f"{path}: {name}: {written}: this group already has a choice; write {key}: <choice>")
             added.append(key)
         _check_value(path, name, key, value)
         top = key.partition(".")[0]

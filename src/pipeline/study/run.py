@@ -37,7 +37,7 @@ def refuse_other_code(name: str, tracked: Mapping[str, str], found: Mapping[str,
     if names:
         raise UserError(
             f"{composed.FILE}: {name}: the code has changed since it was written ({', '.join(names)}); "
-            "`dvc repro` composes it anew"
+            "`dvc repro` composes it again"
         )
 
 

@@ -27,7 +27,7 @@ class Cards:
         alike, asked = cards_for(cell), devices_of(cell)
         if len(alike) < asked:
             raise Impossible(
-                f"a cell of {asked} processes or devices takes a GPU for each: there are {len(alike)} alike"
+                f"a cell of {asked} processes or devices needs as many GPUs of one kind: there are {len(alike)}"
             )
         cards = sorted(alike, key=lambda card: counts[card])[:asked]
         return None if self.jobs is None and any(counts[card] for card in cards) else sorted(cards)

@@ -156,7 +156,7 @@ def record(
     if beside:
         say(
             console,
-            f"{', '.join(beside)} was edited meanwhile: not every cell ran the current version; "
+            f"{', '.join(beside)} was edited while the cells ran: not all ran the current version; "
             "the same command runs the others again",
         )
     return outcomes

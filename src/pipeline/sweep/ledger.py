@@ -66,7 +66,7 @@ class Ledger:
         self._draw()
 
     def tick(self) -> None:
-        """Redraw, twice a second at the most."""
+        """Redraw, twice a second at most."""
         if time.monotonic() - self.drawn >= REFRESH_SECONDS:
             self._draw()
 

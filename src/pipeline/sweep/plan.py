@@ -237,7 +237,7 @@ def _why_again(past: Sequence[Past]) -> str:
     if not last.differs:
         kept = newest_step(last.folder)
         then = (
-            "it has no checkpoint, so it begins anew" if kept is None else f"its newest checkpoint is of step {kept:,}"
+            "it has no checkpoint, so it starts over" if kept is None else f"its newest checkpoint is of step {kept:,}"
         )
         return f"{last.folder.name} was killed before its end; {then}"
     return f"changed since {last.folder.name}: {', '.join(last.differs)}"

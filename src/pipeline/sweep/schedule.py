@@ -255,7 +255,7 @@ class Schedule:
         if isinstance(violent, TooLong):
             close_run(running.run, "FAILED", violent)
         elif status is not None and status.state == "RUNNING":
-            close_run(running.run, "KILLED", violent or "its process ended without a word")
+            close_run(running.run, "KILLED", violent or "its process ended without a message")
         status = read_status(running.run)
         return (status.state, status.error or "") if status else ("FAILED", "its status cannot be read")
 
@@ -267,7 +267,9 @@ class Schedule:
             return None
         if len(set(first)) > 1:
             return None
-        return f"the first {count} cells all failed alike ({self.ran[0].reason}); sweep.stop_after=0 goes on"
+        return (
+            f"the first {count} cells all failed alike ({self.ran[0].reason}); sweep.stop_after=0 runs the others too"
+        )
 
     def _stop_all(self) -> None:
         self.stopping = True

@@ -155,4 +155,4 @@ def _say_edited(trials: Trials, outcomes: Sequence[Outcome], console: Console) -
         say(console, f"{said}; {ANOTHER}")
     if beside := edited(study.user_attrs.get(IMPORTED, {})):
         which = f"not every trial of {study.study_name} ran the same"
-        say(console, f"{', '.join(beside)} was edited meanwhile: {which}; {ANOTHER}")
+        say(console, f"{', '.join(beside)} was edited while the trials ran: {which}; {ANOTHER}")

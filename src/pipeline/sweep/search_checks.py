@@ -26,8 +26,8 @@ def check_comparable(space: Space, search: Search) -> None:
             )
         if search.pruner != "none" and key in HOW_LONG:
             raise UserError(
-                f"{written} with hydra.sweeper.pruner={search.pruner}: trials of unlike lengths would be held against "
-                "each other after as many validations; leave it out of the space, or use hydra.sweeper.pruner=none"
+                f"{written} with hydra.sweeper.pruner={search.pruner}: trials of different lengths would be compared "
+                "after the same number of validations; leave it out of the space, or use hydra.sweeper.pruner=none"
             )
         if key in WHICH:
             raise UserError(

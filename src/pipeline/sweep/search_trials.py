@@ -210,7 +210,7 @@ class Trials(Source):
         if lost:
             self._failed(trial)
             self._keep_imported(run)
-            return replace(outcome, state="FAILED", reason=f"{lost[0]} is NaN, which ranks nothing")
+            return replace(outcome, state="FAILED", reason=f"{lost[0]} is NaN, which cannot be ranked")
         if len(values) == 1 and not self._reported(trial):  # a pruner, of a later session too, judges by all curves
             report(trial, self.search.metrics[0], read_metrics(run))
         self.study.tell(trial, values)

@@ -92,7 +92,7 @@ def edited_meanwhile(outcomes: Sequence[Outcome], planned: Mapping[int, str]) ->
     if not other:
         return None
     more = f" and {len(other) - 1} more" if other[1:] else ""
-    return f"the code was edited meanwhile: {other[0]}{more} ran other code than the plan's"
+    return f"the code was edited while the cells ran: {other[0]}{more} ran other code than was planned"
 
 
 def run_below(

@@ -75,7 +75,7 @@ def _missing(pivot: Pivot) -> str | None:
         return None
     if pivot.chosen and sought and ENDS.get(declared.direction, ("", sought))[1] != sought:
         more = ENDS[declared.direction][0]
-        return f"sweep.direction={sought} was not followed: {pivot.judge} declares that {more} is better"
+        return f"sweep.direction={sought} is ignored: {pivot.judge} declares that {more} is better"
     if pivot.by_different_losses:
         return f"{pivot.judge} is of another loss in each cell: sweep.best=<metric> with {BETTER} marks the best"
     if pivot.better() == "none" and declared.kind == "result" and not pivot.seeds_alone:

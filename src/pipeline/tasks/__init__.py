@@ -91,8 +91,8 @@ class Task(ABC):
     None: anything.
     `targets`: what metrics may expect: "classes" (N,) beside logits (N, classes), or "numbers" of the outputs' shape;
     None: anything else. `headline`: the metric of the test set that a model is judged by; None: the loss.
-    `pads`: some targets are padding (`counted`). `of_probabilities`: what its judge takes of a softmax of the outputs,
-    which is of none where the loss trains margins. `tested`: the names of what its judge measures
+    `pads`: some targets are padding (`counted`). `of_probabilities`: what its judge computes from a softmax of the
+    outputs, which means nothing where the loss trains margins. `tested`: the names of what its judge measures
     and which value is better, where it says so.
     """
 

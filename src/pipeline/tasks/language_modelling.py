@@ -136,8 +136,8 @@ def looks_ahead(what: str, half: int, moved: float, worthless: str) -> RunError:
     """The error of a model of which `what` has moved the logits at the first `half` tokens."""
     return RunError(
         f"the model looks ahead: {what} move its logits at the first {half} tokens by up to {moved:.1e}; it sees what "
-        "it is to predict, such as by a mask that is missing or a convolution that is padded on both sides, so that "
-        f"neither its loss nor {worthless} anything"
+        "it should predict, as through a missing mask or a convolution padded on both sides, so neither its loss nor "
+        f"{worthless} anything"
     )
 
 

@@ -184,4 +184,4 @@ def _lines(path: Path) -> list[str]:
 
 def _last_line(path: Path) -> str:
     lines = _lines(path)
-    return without_password(lines[-1])[:200] if lines else "the tracker ended without a word"
+    return without_password(lines[-1])[:200] if lines else "the tracker ended without a message"

@@ -54,8 +54,8 @@ KINDS = ("products", "copies", *RANGES, "other")
 LEAST_TIMES, MOST_TIMES = 3, 400  # a bare product is run in one trace
 HOW = (
     "{framework}'s profiler, the quickest of {rounds} times {steps} steps of the training's own program; threads (on a "
-    "GPU: streams) that work at once each have a part of that time; operations that are fused into one count as the "
-    "last of them, or as a product if one is among them"
+    "GPU: streams) that work at once share the time; fused operations count as the last of them, or as a product if "
+    "there is one among them"
 )
 
 

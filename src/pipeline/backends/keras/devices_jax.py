@@ -108,7 +108,11 @@ class Several:
             "devices": [str(device) for device in self.mesh.devices.flat],
             "mesh": dict(self.mesh.shape),
             "weight_bytes": dict(held),
-            **(seen if program else dict.fromkeys(seen) | {"not_observed": "no step was left when the run went on"}),
+            **(
+                seen
+                if program
+                else dict.fromkeys(seen) | {"not_observed": "the run had no step left when it was resumed"}
+            ),
         }
 
 

@@ -23,7 +23,7 @@ class Engine(Protocol):
     optimizer: Any
 
     def resident(self, x: np.ndarray, y: np.ndarray, steps: int) -> None:
-        """Put the training data on the device; blocks are of `steps` steps at the most."""
+        """Put the training data on the device; blocks are of `steps` steps at most."""
         ...
 
     def block(self, block: Block) -> tuple[np.ndarray, ...]:

@@ -64,7 +64,7 @@ class Engine:
         return found | ({"average": list(map(widened, trained))} if self.training.ema else {})
 
     def resident(self, x: np.ndarray, y: np.ndarray, steps: int) -> None:
-        """Put the training data on the device; blocks are of `steps` steps at the most."""
+        """Put the training data on the device; blocks are of `steps` steps at most."""
         self.x, self.y = self.devices.everywhere((jnp.asarray(x), jnp.asarray(y)))
         self.steps = steps
 

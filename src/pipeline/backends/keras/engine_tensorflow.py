@@ -78,7 +78,7 @@ class Engine:
         self.untimed = 0
 
     def resident(self, x: np.ndarray, y: np.ndarray, steps: int) -> None:
-        """Put the training data on the device; blocks are of `steps` steps at the most."""
+        """Put the training data on the device; blocks are of `steps` steps at most."""
         self.x, self.y, self.steps = tf.convert_to_tensor(x), tf.convert_to_tensor(y), steps
 
     def block(self, block: Block) -> tuple[np.ndarray, ...]:

@@ -137,7 +137,7 @@ def note_other_draws(run: Run, seen: Observation) -> None:
     if run.checkpoint is not None and drawn:
         run.note(
             f"resume={run.id}: not exact: the model draws from a generator of TensorFlow's ({', '.join(drawn)}), which "
-            "begins anew; keras.random goes on"
+            "starts over; keras.random goes on"
         )
 
 

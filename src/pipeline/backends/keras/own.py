@@ -116,8 +116,8 @@ def _train(net: Any, splits: Mapping[str, Any], listed: list[Any], asked: Asked,
         )
         if follow.weights is not None and follow.weights != _digest(net):
             run.note(
-                "a callback has put other weights in after the last epoch, as EarlyStopping.restore_best_weights "
-                "does: these are saved and tested, and what was logged is of the last epoch's"
+                "a callback has replaced the weights after the last epoch, as EarlyStopping.restore_best_weights does: "
+                "the new ones are saved and tested; what was logged is of the last epoch's"
             )
         steps = int(net.optimizer.iterations.numpy())
         watch.keep(steps, over=True)

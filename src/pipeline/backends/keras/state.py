@@ -34,7 +34,7 @@ def read(path: Path, like: list[np.ndarray]) -> list[np.ndarray]:
     kept = weights.load(path)
     found = [kept.get(f"{number:06}", array) for number, array in enumerate(like)]
     if [one.nbytes for one in found] != [array.nbytes for array in like]:
-        raise UserError(f"{path}: holds numbers of other dtypes than this version keeps; train anew")
+        raise UserError(f"{path}: holds other dtypes than this version saves; train again")
     return [one.view(array.dtype) for one, array in zip(found, like, strict=True)]
 
 
@@ -44,6 +44,6 @@ def read_beside(path: Path, count: int) -> list[np.ndarray]:
     beside = [name for name in sorted(kept) if name.startswith(BESIDE)]
     if len(kept) - len(beside) != count:
         raise UserError(
-            f"{path}: holds {len(kept) - len(beside)} arrays, and model and optimizer have {count}; train anew"
+            f"{path}: holds {len(kept) - len(beside)} arrays, and model and optimizer have {count}; train again"
         )
     return [kept[name] for name in beside]

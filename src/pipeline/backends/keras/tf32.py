@@ -16,7 +16,7 @@ def by_program(hlo: str, which: str) -> tuple[bool | None, str]:
     `which`: the program, in words. A product whose precision allows TF32 runs in it.
     """
     if OVERRIDE in os.environ:
-        return None, f"{NOT_SEEN}: {OVERRIDE} goes over the program"
+        return None, f"{NOT_SEEN}: {OVERRIDE} overrides the program"
     allowed = allows_tf32(hlo)
     if allowed is None:
         return None, f"{NOT_SEEN}: the products of {which} do not say their precision, or none is of float32"

@@ -1,4 +1,4 @@
-"""What a framework does at the most on a device: matrix products and convolutions by dtype, and how soon a tiny one.
+"""What a framework does at most on a device: matrix products and convolutions by dtype, and how soon a tiny one.
 
 Everything is verified before it is timed: the operands are uniform numbers that the framework has rounded, the result
 is compared with NumPy's of the same rounded operands in float64, and its dtype and device are looked at.
@@ -29,7 +29,7 @@ SAMPLE_S = 0.05  # of a sample, which is one operation at least
 COMPARED = 256  # rows of a larger product that are compared
 IMAGES, PIXELS, CHANNELS = 16, 32, 64  # of the convolution
 TINY_CALLS = 100  # in a sample
-ENERGY_S = 1.0  # of operations in a row while the meter runs: it is read a thousand times a second at the most
+ENERGY_S = 1.0  # of operations in a row while the meter runs: it is read a thousand times a second at most
 
 Call = Callable[[], Any]
 
@@ -225,9 +225,7 @@ class Bench:
         error = norm(found - case.expected) / norm(case.expected)
         limit = bound(case.dtype, case.terms)
         if not error <= limit:  # so that NaN is wrong
-            raise WrongResult(
-                f"differs from NumPy's by {error:.1e} of its norm; {case.dtype} by {limit:.1e} at the most"
-            )
+            raise WrongResult(f"differs from NumPy's by {error:.1e} of its norm; {case.dtype} by {limit:.1e} at most")
         return error, f"{dtype} on {device}"
 
     def _seconds(self, run: Call, calls: int) -> tuple[float, Any]:

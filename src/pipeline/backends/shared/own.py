@@ -84,7 +84,7 @@ class Asked:
             if name not in known and not any_name:
                 raise bad_key(f"{self.key}.{name}", [f"{self.key}.{one}" for one in known if one not in reserved])
             if name in counts and value is not None and (not isinstance(value, int) or value < 1):
-                raise UserError(f"{self.key}.{name}={value}: give a whole number from 1 on")
+                raise UserError(f"{self.key}.{name}={value}: give a whole number, 1 or more")
 
     def check_epoch(self, name: str, most: int) -> None:
         """Refuse an argument, where it is given, that counts epochs and is not 0 to `most`. Raises UserError."""
@@ -240,12 +240,12 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     """
     for name in metrics:
         if name in RUNS_OWN:
-            raise UserError(f"the metric {name}: the run itself has one of this name; log it by another name")
+            raise UserError(f"the metric {name}: the run itself has one of this name; log it under another name")
     found = {one: number for name, value in metrics.items() for one, number in _each(str(name), value).items()}
     try:
         return {one.name: one.value for one in (Metric(name, value) for name, value in found.items())}
     except ValueError as error:
-        raise UserError(f"{error}; log it by another name") from error
+        raise UserError(f"{error}; log it under another name") from error
 
 
 def _each(name: str, value: Any) -> dict[str, float]:

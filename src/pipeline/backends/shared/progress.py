@@ -290,9 +290,9 @@ class Watch:
         scale = self.loss_scale
         if scale is not None and scale.skipped_steps == self.step:
             raise RunError(
-                f"all {self.step:,} steps were skipped, so that nothing was trained: gradients overflowed float16 at "
-                f"each loss scale from {scale.initial:,.6g} down; each of them halves it: train longer, begin lower "
-                "(precision.initial_scale; of stage=amp stage.initial_scale), or take precision=mixed_bf16"
+                f"all {self.step:,} steps were skipped, so nothing was trained: gradients overflowed float16 at every "
+                f"loss scale from {scale.initial:,.6g} down (each overflow halves it); train longer, start lower "
+                "(precision.initial_scale; with stage=amp stage.initial_scale), or use precision=mixed_bf16"
             )
 
     def kept(self) -> dict[str, object]:

@@ -73,7 +73,7 @@ class StepBreakdown:
     """Where the time of a training step goes: the step that was trained, taken again under a profiler.
 
     It has the training's own loop, batches, loader, threads and compiled program. Shares are of `step_s`, the wall time
-    of a step under the profiler; None for a part that is not separable. They add up to 1 at the most.
+    of a step under the profiler; None for a part that is not separable. They add up to 1 at most.
     """
 
     how: str

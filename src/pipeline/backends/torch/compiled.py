@@ -152,7 +152,7 @@ class CompiledStep:
         elif what not in self._anew:
             self._anew.add(what)
             again = f"the {what} is compiled more than once{self._uncaptured()}"
-            self._note(f"{again}, since this has changed: {why_anew(self._failed)}")
+            self._note(f"{again}, because this has changed: {why_anew(self._failed)}")
 
     def _uncaptured(self) -> str:
         """What changes from step to step, or what Python does between pieces, is not for a CUDA graph to keep."""
@@ -162,8 +162,8 @@ class CompiledStep:
     def _note_limit(self, runs: str) -> None:
         self.limits = reached_limit()
         self._note(
-            f"{self.steps:,} steps on, the {runs} runs uncompiled: torch has compiled it as often as it does, at "
-            f"last since this had changed: {why_anew(self._failed)}"
+            f"after {self.steps:,} steps the {runs} runs uncompiled: torch has reached its limit of recompilations, "
+            f"the last because this had changed: {why_anew(self._failed)}"
         )
 
     def _note(self, text: str) -> None:
@@ -181,8 +181,8 @@ class CompiledStep:
         if changed:
             self.captures = False
             self._note(
-                "the step is not captured as a CUDA graph: the optimizer keeps on the host what changes from step to "
-                f"step: {', '.join(changed)}"
+                "the step is not captured as a CUDA graph: the optimizer keeps values on the host that change from "
+                f"step to step: {', '.join(changed)}"
             )
         return found
 

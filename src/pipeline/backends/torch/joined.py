@@ -145,12 +145,14 @@ def check_same(job: dict[str, Any], experiment: Experiment, resolved: Resolved) 
     """Compare this machine's code and packages with process 0's. Raises RunError; packages may differ if not strict."""
     here = before(experiment, resolved)
     if here["code_sha256"] != job["code_sha256"]:
-        raise RunError("its code is not that of process 0 (another code_sha256)")
+        raise RunError("its code differs from that of process 0 (another code_sha256)")
     theirs, mine = job["versions"], here["versions"]
     other = [name for name in {**theirs, **mine} if theirs.get(name) != mine.get(name)]
     if other and experiment.precision.strict:
         found = ", ".join(f"{name} {mine.get(name)}, there {theirs.get(name)}" for name in other)
-        raise RunError(f"its packages are not those of process 0 ({found}); precision.strict=false lets them differ")
+        raise RunError(
+            f"its packages differ from those of process 0 ({found}); precision.strict=false lets them differ"
+        )
 
 
 def send(job: dict[str, Any]) -> None:
@@ -188,7 +190,7 @@ def join(mine: Launched, wait_s: float = LOADING_S) -> Group:
     except (RuntimeError, OSError) as error:
         place = ":".join(where)
         raise RunError(
-            f"process {mine.rank}: the {mine.count} processes of the training do not meet at {place}: "
+            f"process {mine.rank}: the {mine.count} processes of the training could not connect at {place}: "
             f"{in_one_line(error)[:200]}"
         ) from error
     # torchrun sets OMP_NUM_THREADS=1, so that what torch would use says nothing

@@ -76,13 +76,13 @@ def loaded(job: dict[str, Any]) -> tuple[Experiment, Data]:
     experiment.backend.load()
     data = load_data(experiment)
     if data.sha256 != job["data_sha256"]:
-        raise RunError("its data are not those of process 0 (another sha256)")
+        raise RunError("its data differ from those of process 0 (another sha256)")
     # Of the same data: the user's own code may divide them without the seed.
     found = examples(data)
     if other := ", ".join(name for name, known_by in job["examples"].items() if found.get(name) != known_by):
         raise RunError(
-            f"its examples ({other}) are not those of process 0, though the data are the same; "
-            "let load(root, seed) divide them by its seed alone"
+            f"its examples ({other}) differ from those of process 0, though the data are the same; "
+            "let load(root, seed) split them by its seed alone"
         )
     return experiment, data
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pipeline.runs.run import Run
 
 READY = "ready"
-NO_STEP = "no step was left when the run went on"
+NO_STEP = "the run had no step left when it was resumed"
 ANSWER_S = 600.0  # what a process waits for another that lives
 DYING_S = 20.0  # what a process takes to end after its connection is gone
 CONNECTION = re.compile(r"nccl|\b(gloo|connection|socket|peer)\b|timed out", re.IGNORECASE)  # no skip_connection
@@ -265,7 +265,7 @@ class Peers:
         if status < 0:
             return f"{who} was killed by {signal.Signals(-status).name}"
         lines = self._log(rank).read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        why = lines[-1].removeprefix("error: ") if lines else "without a word"
+        why = lines[-1].removeprefix("error: ") if lines else "without a message"
         return f"{who} ended with status {status}: {why}"
 
     @contextlib.contextmanager

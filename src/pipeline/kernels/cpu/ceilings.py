@@ -129,7 +129,7 @@ def others_at_work(had: float, cores: int) -> str | None:
         return None
     return (
         f"other processes are at work: they left {had:.0%} of {plural(cores, 'core')}; "
-        "rates are lower than what this machine can, and shares are uncertain"
+        "rates are lower than what this machine can do, and shares are uncertain"
     )
 
 
@@ -209,7 +209,7 @@ def number(dtype: str) -> np.dtype:
 def doubt(array: int, caches: int) -> str | None:
     """Whether arrays of so many bytes may stay in caches of so many (0: it is not known how large they are)."""
     if not caches:
-        return f"how large the caches are is not known, and an array has {in_bytes(array)}"
+        return f"the size of the caches is not known, and an array has {in_bytes(array)}"
     if array < TIMES * caches:
         return f"an array has {in_bytes(array)}, less than {TIMES} times the {in_bytes(caches)} of the caches"
     return None

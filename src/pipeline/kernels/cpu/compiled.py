@@ -62,7 +62,7 @@ def missing_compiler() -> str | None:
     if compiler() is not None:
         return None
     named = os.environ.get("CXX")
-    found = f"CXX={named} is none" if named else f"none of {', '.join(COMPILERS)} is on the path"
+    found = f"CXX={named} is not one" if named else f"none of {', '.join(COMPILERS)} is on the path"
     return f"a C++ compiler ({found}; apt install g++ brings one)"
 
 

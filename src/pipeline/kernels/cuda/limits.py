@@ -38,7 +38,7 @@ def refused_block(block: tuple[int, int, int], dynamic: int) -> str | None:
     if refusal is not None:
         return refusal
     if math.prod(block) > THREADS:
-        return f"block={list(block)}: {math.prod(block):,} threads; CUDA runs {THREADS:,} at the most"
+        return f"block={list(block)}: {math.prod(block):,} threads; CUDA runs {THREADS:,} at most"
     if dynamic > SHARED:
         return f"dynamic={dynamic}: no card has more than {SHARED:,} bytes for a block"
     return None
@@ -52,7 +52,7 @@ def refused_launch(block: tuple[int, int, int], static: int, dynamic: int, limit
     if math.prod(block) > limits.threads:
         return (
             f"block={list(block)}: {math.prod(block):,} threads; with its registers and launch bounds {limits.card} "
-            f"runs {limits.threads:,} at the most"
+            f"runs {limits.threads:,} at most"
         )
     if static + dynamic > limits.shared:
         beside = f" and {static:,} bytes of static shared memory" if static else ""
@@ -63,5 +63,5 @@ def refused_launch(block: tuple[int, int, int], static: int, dynamic: int, limit
 def _refused_sides(block: tuple[int, int, int]) -> str | None:
     for axis, threads, most in zip("xyz", block, BLOCK, strict=True):
         if threads > most:
-            return f"block={list(block)}: {threads:,} threads along {axis}; at the most {most:,}"
+            return f"block={list(block)}: {threads:,} threads along {axis}; at most {most:,}"
     return None

@@ -20,7 +20,7 @@ ROUNDS = 4096  # int8's sums of 16 products, the largest that there are, stay be
 # is a warp's (mma). PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions" and "TensorCore 5th Generation".
 FASTEST = {9: "wgmma", 10: "tcgen05", 11: "tcgen05"}
 LACKING = (("int8", 103),)  # what that instruction does not multiply there
-# Units of rounding of a sum in a round, at the most: a Tensor Core cuts off what is small beside the largest addend.
+# Units of rounding of a sum in a round, at most: a Tensor Core cuts off what is small beside the largest addend.
 LOST = 8
 
 

@@ -69,7 +69,7 @@ class Boxes:
     def __post_init__(self) -> None:
         called, size = f"{self.matrix.name} in boxes of {self.rows}×{self.columns}", self.matrix.buffer.itemsize
         if max(self.rows, self.columns) > BOX_SIDE:
-            raise UserError(f"{called}: TMA copies {BOX_SIDE} rows and columns at the most")
+            raise UserError(f"{called}: TMA copies {BOX_SIDE} rows and columns at most")
         if self.rows * size > SWIZZLED:
             raise UserError(f"{called}: a column has {self.rows * size} bytes, and the swizzle takes {SWIZZLED}")
         if self.matrix.leading * size >= STRIDE:

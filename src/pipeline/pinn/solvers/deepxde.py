@@ -9,7 +9,7 @@ from pipeline.spec import spec
 
 @spec
 class Deepxde(DeepxdeAdam):
-    """As DeepxdeAdam; then as many steps of L-BFGS, at the most, as the problem's recipe has."""
+    """As DeepxdeAdam; then as many steps of L-BFGS, at most, as the problem's recipe has."""
 
     def lbfgs_steps_for(self, problem: Problem) -> int:
         return problem.recipe.lbfgs_steps

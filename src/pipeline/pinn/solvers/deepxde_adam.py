@@ -54,7 +54,7 @@ class DeepxdeAdam(Solver):
         return self.steps or problem.recipe.steps
 
     def lbfgs_steps_for(self, problem: Problem) -> int:
-        """Of L-BFGS after it, at the most."""
+        """Of L-BFGS after it, at most."""
         return 0
 
     def line_search(self, problem: Problem) -> bool:
@@ -68,11 +68,11 @@ class DeepxdeAdam(Solver):
     def check(self, problem: Problem, precision: str) -> None:
         """Refuse a precision that DeepXDE lacks. Raises Impossible, and UserError for a recipe that does not fit."""
         if problem.recipe.hard and not offers(problem, Problem.hard):
-            raise UserError(f"dataset={choice(problem)}: its recipe has hard conditions, and it has no hard()")
+            raise UserError(f"dataset={choice(problem)}: its recipe uses hard conditions, but it defines no hard()")
         if precision not in self.precisions:
             raise Impossible(
-                f"precision={precision} with solver={choice(self)}: DeepXDE uses one float for everything and no "
-                f"loss scaling; choose from {', '.join(self.precisions)}"
+                f"precision={precision} with solver={choice(self)}: DeepXDE uses one dtype for everything and no loss "
+                f"scaling; choose from {', '.join(self.precisions)}"
             )
         domain = problem.domain
         bare = not isinstance(domain, Polygon) or domain.is_rectangle or len(domain.vertices) == TRIANGLE

@@ -6,7 +6,7 @@ import math
 from types import ModuleType
 from typing import Any
 
-BLOCK = 1000  # steps between which DeepXDE itself comes to look, at the most
+BLOCK = 1000  # steps between which DeepXDE itself comes to look, at most
 
 
 def lbfgs(dde: ModuleType, learner: Any, steps: int, unknowns: list[Any], callback: Any, backend: str) -> int:

@@ -119,7 +119,7 @@ def _says_where_it_goes_on(run: Run, steps: int, watch: Watch) -> Iterator[None]
         yield
     except Stopped:
         if watch.keeping.active:
-            run.say(f"stopped in L-BFGS, which has no checkpoints; resume={run.id} begins it anew at step {steps:,}")
+            run.say(f"stopped in L-BFGS, which has no checkpoints; resume={run.id} starts it over at step {steps:,}")
         raise
 
 

@@ -106,7 +106,7 @@ class Watch:
             "history": history_as_plain(self.history),
         }
         if self.learner.train_state.step == self.steps[0] and self.steps[1]:
-            progress["note"] = "L-BFGS of DeepXDE has no checkpoints and began anew"
+            progress["note"] = "L-BFGS of DeepXDE has no checkpoints and started over"
         return progress, {"state": partial(self._write, self.state.arrays(), tuple(self.history))}
 
     def _write(self, arrays: Mapping[str, np.ndarray], history: Sequence[Moment], path: Path) -> None:

@@ -25,7 +25,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 @spec
 class Own(Solver):
-    """`steps`: at the most; a solver that can go no further stops before.
+    """`steps`: at most; a solver that can go no further stops before.
 
     `conditions`: soft ones are terms of the loss, `condition_weight` times as heavy as an equation; hard ones are built
     into the outputs (`problem.hard`). `enrichment`: with the problem's singular functions. `scale`: coordinates are
@@ -62,7 +62,7 @@ class Own(Solver):
                 "too, such as solver.scale=1.0"
             )
         if self.adaptive and not self.resample:
-            raise ValueError("adaptive=true: points are drawn anew every `resample` steps, which is 0; set it too")
+            raise ValueError("adaptive=true: points are redrawn every `resample` steps, which is 0; set it too")
         if self.resample >= self.steps:
             raise ValueError(
                 f"resample={self.resample}: no step of steps={self.steps} is left for new points; give less"

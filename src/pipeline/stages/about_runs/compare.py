@@ -207,9 +207,7 @@ def _print_spread(console: Console, accounts: Sequence[Account], names: Sequence
     show_table(console, Table(f"metrics of {', '.join(names)}: seeds {seeds}", heads, tuple(rows)))
     tested = {examples_of(one.folder, "test/loss") for one in accounts} - {None}
     if len(tested) > 1:  # a dataset of the user's may divide by the seed
-        said = (
-            f"tested on {len(tested)} different sets of examples: the spread of what is measured on them is theirs too"
-        )
+        said = f"tested on {len(tested)} different sets of examples: the spread of the metrics is also that of the sets"
         console.print(said, highlight=False, markup=False)
 
 
@@ -233,7 +231,7 @@ def _print_paired(console: Console, first: Mapping[str, Account], second: Mappin
                 (name, str(found.n), signed(found.mean), interval, "" if found.shown else "not shown to differ")
             )
     if rows:
-        title = f"{', '.join(second)} less {', '.join(first)}, seed by seed"
+        title = f"{', '.join(second)} minus {', '.join(first)}, seed by seed"
         console.print()
         show_table(console, Table(title, ("", "n", "mean", "95 %", ""), tuple(rows)))
 

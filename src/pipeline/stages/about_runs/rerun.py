@@ -84,7 +84,7 @@ def _no_training(saved: Config) -> str:
 
 
 def _report(console: Console, then: Account, now: Account) -> bool:
-    """What came out otherwise, then in what the runs differ that may be the cause. Whether the same came out."""
+    """What came out differently, then in what the runs differ that may be the cause. Whether the same came out."""
     accounts = (then, now)
     metrics = differing_metrics(accounts, of_machine=False)
     other: Mapping[str, list[Any]] = {"weights": [then.weights, now.weights]} if then.weights != now.weights else {}
@@ -93,7 +93,7 @@ def _report(console: Console, then: Account, now: Account) -> bool:
     if not same:
         rows = [(name, *map(_digest, values)) for name, values in other.items()]
         rows += [(name, *map(repr, values)) for name, values in metrics.items()]
-        show_table(console, Table("came out otherwise", ("", *BOTH), tuple(rows)))
+        show_table(console, Table("came out differently", ("", *BOTH), tuple(rows)))
     found = print_differences(console, accounts, BOTH)
     if found or not same:
         console.print()

@@ -220,7 +220,7 @@ def _going_on(runs: Sequence[Listed]) -> str:
     words, some = resume_words(able[0].folder), "1 was"
     if len(able) > 1:
         words, some = words.replace(able[0].id, "<id>"), f"{len(able)} were"
-    return f"\n{some} killed with a checkpoint: {words} goes on; a grid that is given again does so itself"
+    return f"\n{some} killed with a checkpoint: {words} resumes; a grid resumes when its command is given again"
 
 
 def _count(shown_here: int, chosen: int, every: int, root: Path) -> str:

@@ -12,7 +12,7 @@ from pipeline.report.canvas import canvas, colour_of, log_labels, mark_of, plain
 from pipeline.report.table import size
 from pipeline.stages.amp.compare import Compared
 
-SMOOTH = 20  # records of the journal that the line of a loss curve is the mean of, at the most
+SMOOTH = 20  # records of the journal that the line of a loss curve is the mean of, at most
 
 
 def speed_against_error(path: Path, rows: Sequence[Compared], title: str) -> None:

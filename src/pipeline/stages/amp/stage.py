@@ -1,4 +1,4 @@
-"""stage=amp: one model at several precisions, several seeds each: what does mixed precision buy here, and why?"""
+"""stage=amp: one model at several precisions, several seeds each: what does mixed precision gain here, and why?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the processor does at the most, by C++ without a framework: multiply-adds on registers, bytes from memory."""
+"""What the processor does at most, by C++ without a framework: multiply-adds on registers, bytes from memory."""
 
 from __future__ import annotations
 

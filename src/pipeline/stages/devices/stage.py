@@ -158,7 +158,7 @@ def kept_or_why(found: Sequence[Ceiling], facts: dict[str, Any], faulty: bool) -
     if before is not None:
         why_not = why_not or _fewer(found, before.rows)
     if why_not and before is not None and _flaws(found) >= _flaws(before.rows):
-        return f"no: {why_not}; what was kept before is"
+        return f"no: {why_not}; what was kept before stays"
     try:
         kept.keep(found, facts)
     except UserError as error:

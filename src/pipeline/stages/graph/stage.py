@@ -119,8 +119,8 @@ class Graph(ByFramework):
         moved = _moved(net, reference, self.steps)
         if moved < LEAST_MOVED:
             raise UserError(
-                f"stage.learning_rate={self.learning_rate:g}: moves the weights by {moved:.1e} of themselves in "
-                f"{self.steps} steps, too little to tell a form that leaves them as they are; use a larger one"
+                f"stage.learning_rate={self.learning_rate:g}: moves the weights by {moved:.1e} of their size in "
+                f"{self.steps} steps, too little to notice a form that does not train them; use a larger one"
             )
 
     def _reference(self, seed: int) -> tuple[Net, Reference]:

@@ -66,7 +66,7 @@ def of_cost(bench: Bench) -> Table:
         if one.samples
     ]
     columns = ("way", *(f"of {n:,}" for n in repetitions), "quicker from")
-    return Table("milliseconds of a step of so many, the first two calls included", columns, tuple(rows))
+    return Table("milliseconds a step, by the number of steps, the first two calls included", columns, tuple(rows))
 
 
 def of_kinds(bench: Bench) -> Table:
@@ -103,7 +103,7 @@ def summary(bench: Bench) -> Iterator[tuple[str, str]]:
     """What was verified, what the columns are, and what was not timed and why."""
     right, trained = sum(bool(one.samples) for one in bench.every), bench.job.reference.steps
     yield "verified", f"{right} of {len(bench.every)}, by {trained:,} steps against NumPy's, before they were timed"
-    yield "losses, weights", f"largest difference, in parts of the first loss and of the norm; at most {TOLERANCE:g}"
+    yield "losses, weights", f"largest difference, relative to the first loss and to the norm; at most {TOLERANCE:g}"
     yield "first call, second", "of a process that made no other, its caches of compiled programs empty"
     yield "quicker from", "the number of steps from which on all of them, the first included, take less than eager ones"
     yield "cores", str(bench.job.cores)

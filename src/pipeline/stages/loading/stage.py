@@ -51,8 +51,8 @@ class Loading(ByFramework):
     `batch_sizes`: the first is that of the plainest setting. `workers`: processes of torch's DataLoader, calls at once
     of tf.data's map. `prefetch`: batches made ahead. `pinned`, `cache`, `resident`: tried too. `every`: all
     combinations, not one change at a time. `examples`: of a pass (None: EXAMPLES, or as many as there are).
-    `mapped_mb`: what the mapped file has at least. `rounds`: samples of each setting; `finals`: of the best ones and
-    the plainest; `seconds`: that one lasts at least, in whole passes. `step_ms`: of a training's step of 128 images.
+    `mapped_mb`: least size of the mapped file. `rounds`: samples of each setting; `finals`: of the best ones and
+    the plainest; `seconds`: least time of one, in whole passes. `step_ms`: of a training's step of 128 images.
     `cores`: of the CPU (None: those that this process may use).
     """
 

@@ -1,4 +1,4 @@
-"""What the processor can do at the most while a round is measured: multiply-adds on registers, burst by burst."""
+"""What the processor can do at most while a round is measured: multiply-adds on registers, burst by burst."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Problem:
         Of a sum of N random numbers, term by term, the error grows with the square root of N (N. Higham, Accuracy and
         Stability of Numerical Algorithms, 2nd edition, section 4.5); wider sums and sums by blocks are nearer. The
         factor of a short dtype is by measurement: sums term by term in it err by 0.3·√N roundings for N of 48 to 256,
-        by 1.9 at the most for an N below 33.
+        by 1.9 at most for an N below 33.
         """
         if self.dtype not in SHORT:
             return float(np.sqrt(self.size + 3)) * ROUNDOFF[self.dtype]

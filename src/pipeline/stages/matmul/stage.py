@@ -45,8 +45,8 @@ class Matmul(ByFramework):
     name or file. `sizes`: N of N × N matrices. `dtypes`: of the operands and the result.
 
     `starts`: processes of each framework, in turns; `rounds`: samples of each product in each. `longest`: a product
-    that would take more seconds is not run. `placed`: N of the product whose memory and whose operands' places are
-    looked at (None: neither). `cores`: of the CPU (None: those that this process may use).
+    that would take more seconds is not run. `placed`: N of the product whose memory, and what a misplaced operand
+    costs, are measured (None: neither). `cores`: of the CPU (None: those that this process may use).
     """
 
     reads: ClassVar[tuple[str, ...]] = ("device", "seed")
@@ -71,7 +71,9 @@ class Matmul(ByFramework):
             if kernel.name in self.frameworks:  # their rows and metrics would have one name
                 raise UserError(f"stage.kernels={kernel.name}: stage.frameworks has it too; leave one of them out")
             if kernel.processor != "cpu":
-                raise UserError(f"stage.kernels={kernel.name}: is a GPU's, and the CPU's are run here; use stage=wmma")
+                raise UserError(
+                    f"stage.kernels={kernel.name}: runs on a GPU, and only kernels of the CPU run here; use stage=wmma"
+                )
             if refusal_of(kernel, Gemm(m=64, n=64, k=64, order="row")) is not None:
                 raise UserError(f"stage.kernels={kernel.name}: does not take float32, row by row; use stage=wmma")
         by_framework.check_cores(self.cores)

@@ -79,10 +79,10 @@ def summary(bench: Bench) -> Iterator[tuple[str, str]]:
     yield "95 %", _of_interval(bench.plan)
     yield "of FMA", _of_ceilings(bench)
     yield from _above_ceiling(bench)
-    yield "error", "norm of the difference from float64, in parts of the result's"
+    yield "error", "norm of the difference from float64, relative to the result's"
     yield "cores", str(bench.plan.cores)
     if any(one.peak_of == "process" for one in bench.memory.values()):
-        yield "peak", "since the process began: this system does not count it anew"
+        yield "peak", "since the process began: this system cannot reset it"
     for side, one in bench.misplaced.items():
         yield from _about_misplaced(side, one)
     for side, why in bench.unplaced.items():

@@ -166,7 +166,7 @@ def ladder(path: Path, bench: Found, rungs: Sequence[Kernel]) -> None:
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set_ylim(len(names) - 0.6, -0.7)  # with room above the first bar for how it is launched
     axes.margins(x=0.2)
-    axes.set_xlabel("GFLOP/s, sustained; behind it the gain on the rung before")
+    axes.set_xlabel("GFLOP/s, sustained; after it the gain over the rung before")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
     plain(axes)
     axes.set_title(f"D = alpha·A·B + beta·C, {gemm}, {_where(bench, processor)}", fontsize=10, pad=16)
@@ -181,7 +181,7 @@ def title(bench: Found, kernels: Collection[str]) -> str:
     """Of a figure of these kernels: what they compute and where; a GPU's name, if one of them ran on it."""
     first = bench.plan.problems[0]
     processor = "gpu" if any(bench.processor(name) == "gpu" for name in kernels) else "cpu"
-    return f"D = alpha·A·B + beta·C, {first.dtype}, by {first.order}s, {_where(bench, processor)}"
+    return f"D = alpha·A·B + beta·C, {first.dtype}, {first.order}-major, {_where(bench, processor)}"
 
 
 def _where(bench: Found, processor: str) -> str:

@@ -14,7 +14,7 @@ from pipeline.kernels.gemm import DTYPES, Gemm
 # Numbers of A, B and C lie in [-1, 1], so that products of two of them go down to 2^-48 or so: smaller scales give
 # subnormal float32 numbers (below 2^-126), whose relative error is not bounded.
 LEAST = 1e-23
-OF_INT8 = 128  # that A, B and C hold at the most
+OF_INT8 = 128  # that A, B and C hold at most
 SPREAD = OF_INT8**2 / 3  # standard deviation of a product of two uniform ones
 WORST = 8  # standard deviations that a sum of products does not exceed
 

@@ -33,5 +33,5 @@ def _twice(given: Sequence[object], size: Size) -> str:
 def _size(value: object) -> Size:
     numbers = tuple(value) if isinstance(value, tuple | list) else (value,) * 3
     if len(numbers) != 3 or not all(type(one) is int and one > 0 for one in numbers):
-        raise UserError(f"stage.sizes: {shown(value)}: a size is N or [M, N, K], whole numbers from 1 on")
+        raise UserError(f"stage.sizes: {shown(value)}: a size is N or [M, N, K], whole numbers, 1 or more")
     return numbers

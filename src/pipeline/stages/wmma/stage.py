@@ -56,11 +56,11 @@ class Wmma(Stage):
     the processor that is timed, SIZES).
 
     `dtype`: of A and B (None: fp32 is timed, fp16 where a GPU's kernel is; a kernel that lacks it is verified in its
-    own first one). `order`: how all four matrices lie in memory. `pad`: how much larger than need be the leading
-    dimensions of A, B and of C and D are. `threads`: cores of a CPU's kernels (None: those that this process may use).
+    own first one). `order`: how all four matrices lie in memory. `pad`: padding of the leading dimensions of A, of
+    B, and of C and D. `threads`: cores of a CPU's kernels (None: those that this process may use).
     `rounds`: samples of each; `seconds`: that they may take of one kernel at one size (None: SECONDS). `longest`: a
-    kernel whose single product would take more seconds is not run at that size. `around`: also sizes at and beside the
-    multiples of 8, 16 and 64 that follow this one. `architectures`: GPUs that the CUDA kernels are compiled for, which
+    kernel whose single product would take more seconds is not run at that size. `around`: also sizes on and off the
+    multiples of 8, 16 and 64 from this one up. `architectures`: GPUs that the CUDA kernels are compiled for, which
     need not be there, as 80 for compute capability 8.0 (None: 90 where the packages for it are installed).
     """
 

@@ -123,7 +123,7 @@ def summary(bench: Found) -> tuple[tuple[str, str], ...]:
         rows.append((name, f"{highest([one / GIGA for one in samples])} {what}"))
     any_timed = any(bench.times.values())
     if any_timed:  # the columns of the tables
-        rows.append(("n", "samples × products that each sustained one is the mean of"))
+        rows.append(("n", "samples × products, of which each sustained rate is the mean"))
         rows.append(("error", "norm of the difference from float64 over the norm of D"))
     if bench.ceilings and not bench.others and _fewer_threads(bench):
         rows.append(("of peak", f"of the FMA peak of all {bench.plan.cores} threads, also where a kernel has fewer"))
@@ -154,7 +154,7 @@ def _threads(bench: Found) -> str:
     """Of the CPU's kernels and of its ceilings; and which kernels that were timed have fewer."""
     of = _fewer_threads(bench)
     found = [
-        f"{fewer} of {', '.join(name for name, each in of.items() if each == fewer)}"
+        f"{fewer} for {', '.join(name for name, each in of.items() if each == fewer)}"
         for fewer in sorted(set(of.values()))
     ]
     return "; ".join((str(bench.plan.cores), *found))
