@@ -276,7 +276,7 @@ def test_what_is_not_what_its_run_saved_starts_no_training(
 
 
 @pytest.mark.wide
-def test_adapters_of_another_run_are_gone_on_with_or_refused(base: Path, tuned: Path) -> None:
+def test_adapters_of_another_run_are_trained_further_or_refused(base: Path, tuned: Path) -> None:
     """With next to no learning rate they stay what they are; on the merged model they are of another base."""
     wanted = (*TINY, f"model.adapters.start={tuned.name}", "training.steps=1", "schedule.warm_up=0")
     run = done(base.parents[1], *wanted, f"model.start={base.name}", "optimizer.learning_rate=1e-12")

@@ -71,7 +71,7 @@ def runs_of(study: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
-def test_every_precision_and_seed_is_a_run_of_its_own(studies: Studies, backend: str) -> None:
+def test_every_precision_and_seed_is_a_separate_run(studies: Studies, backend: str) -> None:
     study, result = studies[backend]
     rows = runs_of(study)
     names = FEW if backend == "torch" else NAMES
@@ -270,7 +270,7 @@ def test_the_receipt_has_of_the_data_what_all_seeds_share(place: Path) -> None:
 
 
 @pytest.mark.wide
-def test_a_precision_that_diverges_is_told_beside_the_others(place: Path) -> None:
+def test_a_precision_that_diverges_is_shown_beside_the_others(place: Path) -> None:
     """A rate at which fp16 leaves its range in the first steps, and fp32 and fp64 do not."""
     folder = place / "diverges"
     folder.mkdir()

@@ -49,7 +49,7 @@ def test_each_benchmark_keeps_the_commit_that_it_measured(tmp_path: Path) -> Non
     assert "git" not in found["machine"]
 
 
-def test_a_file_that_cannot_be_read_is_not_written_anew(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_not_overwritten(tmp_path: Path) -> None:
     """After a merge with a conflict everything that it held was gone."""
     where = {"cpu": "a CPU", "cores": 2, "date": "2026-11-26"}
     path = keep(tmp_path, where, {"startup": result("old", 1.0)})

@@ -295,7 +295,7 @@ def test_tests_also_get_what_is_left(tmp_path: Path) -> None:
     assert bench.limit(tests) == 10
 
 
-def test_another_commit_has_to_pass_anew(tmp_path: Path) -> None:
+def test_another_commit_has_to_pass_again(tmp_path: Path) -> None:
     bench = session(tmp_path, PASSES)
     bench.run(PASSES, lambda *_: None)
     assert bench.done(PASSES)
@@ -304,7 +304,7 @@ def test_another_commit_has_to_pass_anew(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("commit", [None, "c0ffee"])
 @pytest.mark.parametrize("dirty", [None, False, True])
-def test_what_has_passed_without_a_commit_or_with_changes_has_to_pass_anew(
+def test_what_has_passed_without_a_commit_or_with_changes_has_to_pass_again(
     commit: str | None, dirty: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "git_state", lambda: {"commit": commit, "dirty": dirty})

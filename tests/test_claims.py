@@ -171,9 +171,7 @@ def goes_on(run: Path, **changes: object) -> None:
 
 
 @pytest.mark.parametrize(("state", "taken"), [("KILLED", []), ("FINISHED", ["FINISHED"]), ("FAILED", ["FAILED"])])
-def test_a_killed_run_that_another_command_has_gone_on_with_is_used(
-    tmp_path: Path, state: State, taken: list[str]
-) -> None:
+def test_a_killed_run_that_another_command_has_resumed_is_used(tmp_path: Path, state: State, taken: list[str]) -> None:
     """It had ended when the grid was planned, and was trained a second time."""
     cell, journal, shared = killed(tmp_path)
     goes_on(journal.folder, state=state)
@@ -189,7 +187,7 @@ def test_a_run_that_went_on_where_something_differed_is_not_used(tmp_path: Path)
     assert shared.next(always) is cell
 
 
-def test_a_run_that_was_killed_is_read_again_only_when_it_has_gone_on(
+def test_a_run_that_was_killed_is_read_again_only_after_it_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder is looked at for each cell of a grid: with 500 failed runs that took 40 ms."""

@@ -93,7 +93,7 @@ def test_dtypes_are_observed_in_a_real_step(grid: Grid, place: Path, precision: 
 
 @pytest.mark.wide
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_compiling_is_told_and_is_no_training(grid: Grid, place: Path, precision: str) -> None:
+def test_compiling_is_reported_and_not_counted_as_training(grid: Grid, place: Path, precision: str) -> None:
     assert grid(precision).returncode == 0
     plain, compiled = (receipt(run) for run in pair(place, precision))
     assert "compile_s" not in plain

@@ -124,7 +124,7 @@ def test_of_few_documents_the_one_nearest_to_the_share_is_held_out() -> None:
     assert (parts.test, parts.validation) == (documents[2], documents[3])
 
 
-def test_two_files_are_trained_on_without_a_validation_which_is_said(tmp_path: Path) -> None:
+def test_two_files_are_trained_on_without_a_validation_and_a_note_says_so(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text(f"This is {name}. " * 20)
     data = Text(path=str(tmp_path), context=8).load(tmp_path, 0)
@@ -136,7 +136,7 @@ def test_two_files_are_trained_on_without_a_validation_which_is_said(tmp_path: P
     assert Text(path=str(tmp_path), context=8, validation=0).load(tmp_path, 0).notes == (tested,)
 
 
-def test_shares_that_the_text_cannot_be_divided_by_are_said(tmp_path: Path) -> None:
+def test_shares_that_the_text_cannot_be_split_by_are_noted(tmp_path: Path) -> None:
     """Two thirds of three equal files were held out, and a short text was validated on nothing."""
     for name in "abc":
         (tmp_path / f"{name}.txt").write_text(f"This is {name}. " * 20)
@@ -190,7 +190,7 @@ def test_pythons_own_documents(tmp_path: Path, tokens: str) -> None:
     assert dataset.packages == (("tokenizers",) if tokens == "bpe" else ())
 
 
-def test_fewer_pairs_of_bytes_than_asked_for_are_said(tmp_path: Path) -> None:
+def test_fewer_pairs_of_bytes_than_asked_for_are_noted(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("abab cdcd " * 50)
     asked: dict[str, Any] = {"path": str(tmp_path / "text.txt"), "context": 4, "vocabulary": 400}
     note, *leakage = Text(**asked, tokens="bpe").load(tmp_path, 0).notes

@@ -132,7 +132,7 @@ def test_driver_version(driver: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("set_by_user", "order"), [(None, "PCI_BUS_ID"), ("FASTEST_FIRST", "FASTEST_FIRST")])
-def test_gpus_are_counted_as_nvml_counts_them_unless_told_otherwise(set_by_user: str | None, order: str) -> None:
+def test_gpus_are_counted_as_nvml_counts_them_unless_set_otherwise(set_by_user: str | None, order: str) -> None:
     code = (
         "import os; from pipeline.ready import ready; from pipeline.errors import UserError\n"
         "try: ready({'stage': {'_target_': 'pipeline.stages.devices.stage.Devices'}}, [])\n"

@@ -153,7 +153,7 @@ def test_the_energy_of_an_operation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_an_energy_that_cannot_be_read_is_a_fault_of_its_own() -> None:
+def test_an_energy_that_cannot_be_read_is_a_separate_fault() -> None:
     def broken() -> float:
         raise OSError("no meter")
 

@@ -289,7 +289,7 @@ print(read_status(journal.folder).state, [path.name for path in journal.folder.g
 
 
 @pytest.mark.parametrize("case", ["reported", "unseen"])
-def test_full_disk_is_told_and_the_run_is_marked_failed(tmp_path: Path, case: str) -> None:
+def test_a_full_disk_is_reported_and_the_run_is_marked_failed(tmp_path: Path, case: str) -> None:
     done = python(FULL, tmp_path, case, prefix=in_small_room(tmp_path, "64k"))
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

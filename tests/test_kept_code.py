@@ -97,7 +97,7 @@ def test_two_processes_keep_what_each_has_found(part: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", *(f'{{"KEY": {value}}}' for value in VALUES)])
-def test_a_file_that_is_not_ours_is_made_anew(part: Path, tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_ours_is_made_again(part: Path, tmp_path: Path, text: str) -> None:
     right = known(tmp_path / "right.json", part)
     (key,) = Kept(tmp_path / "right.json").found
     (tmp_path / "kept.json").write_text(text.replace("KEY", key))

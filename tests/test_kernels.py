@@ -427,7 +427,7 @@ def test_a_source_that_changes_while_it_is_compiled_is_not_kept(
     assert compiled.compiled(source).loaded()["one"]() == 2
 
 
-def test_a_library_without_the_compilers_words_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_without_the_compilers_words_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of before they were kept: its warnings would never be said."""
     monkeypatch.setenv("PIPELINE_CACHE", str(tmp_path / "cache"))
     source = tmp_path / "loud.cpp"

@@ -84,7 +84,7 @@ def test_each_rung_keeps_what_those_below_changed(climbed: Done, place: Path) ->
 
 
 @pytest.mark.wide
-def test_page_locked_memory_is_left_out_on_a_cpu_and_told(climbed: Done, place: Path) -> None:
+def test_page_locked_memory_is_left_out_on_a_cpu_and_noted(climbed: Done, place: Path) -> None:
     assert "impossible here: rung=transfer: loader.pin_memory=true on cpu: " in climbed.stderr
     assert [row["state"] for row in table(ladder_of(place), "tables/cells.csv")] == ["done", "skipped", *["done"] * 5]
     assert read_config(rungs(place)[1])["loader"]["pin_memory"] is False

@@ -56,7 +56,7 @@ def test_the_first_symbol_is_asked_for_at_the_end() -> None:
     assert (data.train.x != other.train.x).any()
 
 
-def test_test_sequences_that_are_trained_on_are_said() -> None:
+def test_test_sequences_that_are_trained_on_are_noted() -> None:
     """All of them were at a distance of 2, unsaid."""
     (note,) = Recall(distance=2).load(Path(), 0).notes
     assert note == (

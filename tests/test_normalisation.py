@@ -178,7 +178,7 @@ def test_a_dataset_that_now_normalises_otherwise_is_refused(tmp_path: Path) -> N
         check_saved(never, {}, own[0.5])
 
 
-def test_weights_to_start_from_that_know_other_inputs_are_said(tmp_path: Path) -> None:
+def test_weights_to_start_from_that_know_other_inputs_are_noted(tmp_path: Path) -> None:
     """Of a saved run its card says so, of an export the file beside its weights."""
     by, other = Normalisation((0.5, 0.25), (1.0, 2.0)), Normalisation((0.5, 0.75), (1.0, 2.0))
     source = saved_card(tmp_path / "saved", {"task": "classification", "normalisation": by.plain()})

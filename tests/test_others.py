@@ -94,7 +94,7 @@ def test_a_trainings_rate_says_it(processes: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [None, 0.0, 0.04])
-def test_nothing_is_said_of_little(share: float | None) -> None:
+def test_a_small_share_is_not_mentioned(share: float | None) -> None:
     assert said_of(share) is None
 
 

@@ -146,13 +146,13 @@ def test_a_divergence_in_the_last_step_fails_the_run(found: Outcomes[OwnModels],
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
-def test_threads_that_were_asked_for_are_told(found: Outcomes[OwnModels], backend: str) -> None:
+def test_threads_that_were_asked_for_are_shown(found: Outcomes[OwnModels], backend: str) -> None:
     result = found[backend].one_thread.receipt["device"]["cpu_threads"]
     assert result == ("the framework's choice" if backend == "jax" else 1)
 
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
-def test_a_first_step_is_told_where_it_has_an_end(found: Outcomes[OwnModels], backend: str) -> None:
+def test_a_first_step_is_reported_where_it_has_an_end(found: Outcomes[OwnModels], backend: str) -> None:
     block, streamed = (ran.receipt for ran in (found[backend].one_thread, found[backend].streamed))
     marks = {name for name in block if name.startswith("first_")}
     assert marks == {"first_step_s" if backend == "torch" else "first_block_s"}

@@ -97,7 +97,7 @@ def test_the_figures_are_those_of_the_table(run: Path) -> None:
     assert scalars["function-polynomial/relative_l2"] == pytest.approx(1.13e-5, rel=0.01)
 
 
-def test_a_row_that_is_a_mistake_is_told_by_name(tmp_path: Path) -> None:
+def test_a_row_that_is_a_mistake_is_named(tmp_path: Path) -> None:
     result = refused(tmp_path, *COMPARISON, "+stage.rows.wrong='solver=adam solver.stepz=3'")
     assert "stage.rows.wrong" in result and "solver.steps" in result
 
@@ -313,5 +313,5 @@ def test_a_classical_solver_is_as_good_as_it_says(problem: Any, least: float) ->
 @pytest.mark.parametrize(
     ("value", "shown"), [(0.98, "0.9800"), (0.001, "0.0010"), (2.6e-7, "2.6e-07"), (0.0, "0.0000")]
 )
-def test_a_small_error_is_told_and_not_rounded_to_nothing(value: float, shown: str) -> None:
+def test_a_small_error_is_shown_and_not_rounded_to_nothing(value: float, shown: str) -> None:
     assert figure(value) == shown

@@ -82,7 +82,7 @@ def test_a_cell_that_does_not_run_is_refused(found: Outcomes[Precisions], backen
 
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 @pytest.mark.wide
-def test_what_the_compiler_made_of_it_is_told(found: Outcomes[Precisions], backend: str) -> None:
+def test_what_the_compiler_made_of_it_is_shown(found: Outcomes[Precisions], backend: str) -> None:
     result = found[backend].cells["bf16"].receipt["precision"]["observed"]
     # XLA on this CPU widens: the receipt must not hide it behind the program that was asked for.
     after = result.get("matrix_products_after_compilation")

@@ -363,7 +363,7 @@ def test_a_window_that_a_resumed_run_begins_with_is_cold(tmp_path: Path) -> None
 
 
 @pytest.mark.wide
-def test_a_window_that_a_stop_cuts_is_said_and_one_before_it_is_kept(tmp_path: Path) -> None:
+def test_a_window_that_a_stop_cuts_is_reported_and_one_before_it_is_kept(tmp_path: Path) -> None:
     (tmp_path / "cut").mkdir()
     words = ("profiler=memory", "profiler.skip=4", "profiler.steps=30", "loader.steps_per_execution=5")
     cut = stopped_and_resumed(tmp_path / "cut", 20, "block", *words)
@@ -515,7 +515,7 @@ def nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 OPTIONS = "-t, --trace -c, --capture-range --capture-range-end -o, --output --gpu-metrics-set"
 
 
-def test_nsys_is_told_what_the_source_tells_it(nsys: Path, tmp_path: Path) -> None:
+def test_nsys_gets_the_flags_of_the_source(nsys: Path, tmp_path: Path) -> None:
     Nsys().check_device(Place("gpu", 0), "torch")
     wrapped = [sys.executable, "-c", BECOMES_A_RUN, str(tmp_path / "runs")]
     assert under_nsys(Nsys(), wrapped) == 0

@@ -108,7 +108,7 @@ for recompute in (False, True):
 
 
 @pytest.mark.wide
-def test_a_compiler_does_not_keep_what_is_to_be_computed_anew() -> None:
+def test_a_compiler_does_not_keep_what_is_to_be_recomputed() -> None:
     """XLA on a CPU does with jax.checkpoint, whose program takes as much memory as without."""
     command = [sys.executable, "-c", MEMORY]
     ended = subprocess.run(

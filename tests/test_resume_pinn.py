@@ -79,7 +79,7 @@ def test_adam_of_deepxde(tmp_path: Path, backend: str) -> None:
 
 @pytest.mark.wide
 @pytest.mark.timeout(600)
-def test_lbfgs_of_deepxde_begins_anew(tmp_path: Path) -> None:
+def test_lbfgs_of_deepxde_starts_over(tmp_path: Path) -> None:
     words = (
         *(*PINN, "backend=torch", "precision=fp64", "dataset=function"),
         *("solver=deepxde_adam_lbfgs", "solver.steps=10", "solver.lbfgs_steps=3000"),

@@ -381,7 +381,7 @@ def test_what_has_to_be_copied_is_not_folded() -> None:
     assert printed(60, lambda console: show_table(console, table, whole=("run",)))[1].split() == [folder, "1", "2"]
 
 
-def test_a_long_name_has_a_line_of_its_own() -> None:
+def test_a_long_name_has_its_own_line() -> None:
     """A kernel of 41 letters left 36 beside it for every row of the table."""
     name = "a_matrix_product_of_forty_one_letters_xxx"
     rows = [("threads", "2; 1 for cpu_naive"), (name, "not run at 512 fp32, column-major: " + "long " * 10)]
@@ -543,7 +543,7 @@ def test_how_a_run_goes_on_can_be_typed_back(tmp_path: Path, name: str) -> None:
     assert refused(tmp_path, *typed) == f"{word}: {killed.name} has no checkpoint; run it again"
 
 
-def test_of_a_copy_it_is_said_which_run_it_is(tmp_path: Path) -> None:
+def test_a_copy_says_which_run_it_is(tmp_path: Path) -> None:
     run = a_run(tmp_path / "runs", 0.9)
     assert "\nrun " not in pipeline(tmp_path, "stage=show", "run=latest").stdout
     shutil.copytree(run, tmp_path / "runs" / "kept")

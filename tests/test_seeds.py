@@ -51,7 +51,7 @@ accuracy = st.floats(0, 1)
 
 
 @pytest.mark.wide
-def test_every_seed_is_a_run_of_its_own_and_the_result_is_their_mean(
+def test_every_seed_is_a_separate_run_and_the_result_is_their_mean(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = pipeline(tmp_path, "stage=seeds", "seed=5", *SHORT, "training.metrics=[brier]")

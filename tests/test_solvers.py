@@ -146,7 +146,7 @@ def test_chosen_points_are_different_ones_with_the_ends_among_them(n: int, seed:
 
 @pytest.mark.wide
 @pytest.mark.parametrize("how", ["uniform", "adaptive", "graded"])
-def test_points_are_drawn_anew(more: dict[str, Any], how: str) -> None:
+def test_points_are_redrawn(more: dict[str, Any], how: str) -> None:
     result = more[how]
     assert result["inside"] and result["count"] == 150
     assert not set(map(tuple, result["points"])) & set(map(tuple, result["first"]))

@@ -57,7 +57,7 @@ def grid(place: Path) -> Done:
     return pipeline(place, "-m", "precision=fp32,tf32,mixed", "model=linear,mlp", *DIGITS, *unread, "tracking.wait=100")
 
 
-def test_each_cell_is_a_run_and_the_impossible_are_told(grid: Done, place: Path) -> None:
+def test_each_cell_is_a_run_and_the_impossible_are_named(grid: Done, place: Path) -> None:
     assert grid.returncode == 0, grid.stderr
     assert "6 cells: 4 to run, 2 impossible here" in grid.stderr
     assert "impossible here: precision=tf32 model=linear and 1 more: precision=tf32 with backend=torch" in grid.stderr

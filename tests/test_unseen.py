@@ -30,7 +30,7 @@ def trained(folder: Path, interior: int) -> tuple[Path, str]:
 
 @pytest.mark.parametrize(("interior", "between"), [pytest.param(6, False, marks=pytest.mark.wide), (30, True)])
 @pytest.mark.wide
-def test_a_network_that_leaves_the_solution_between_its_points_is_told(
+def test_a_network_that_leaves_the_solution_between_its_points_is_noted(
     tmp_path: Path, interior: int, between: bool
 ) -> None:
     """With six points its loss is next to nothing and the solution wrong: only the residual at other points tells."""
