@@ -41,7 +41,7 @@ def of_source(bench: Bench, source: str) -> Table:
                 rows.append((*row, *([of_limit(bench, source, one)] if bench.limit else [])))
     columns = ("framework", "setting", "median", "least", "most", "n", "first", "waits")
     limit = ("of copying",) if bench.limit else ()
-    return Table(f"{source}: {described(bench, source)}; 1,000 images/s", (*columns, *limit), tuple(rows))
+    return Table(f"{source}: {described(bench, source)}; thousands of images/s", (*columns, *limit), tuple(rows))
 
 
 def described(bench: Bench, source: str) -> str:
@@ -86,7 +86,7 @@ def of_best(bench: Bench) -> Table:
         said = "the plainest\nis the fastest" if over is None else str(over).replace(": ", ":\n")
         rows.append((*row, thousands(median_rate(base.final)), said, str(len(fastest.final))))
     columns = ("source", "framework", "the best", "rate", "plainest", "gain", "n")
-    return Table("the best setting, in turns with the plainest; 1,000 images/s", columns, tuple(rows))
+    return Table("the best setting, in turns with the plainest; thousands of images/s", columns, tuple(rows))
 
 
 def to_train(bench: Bench) -> Iterator[tuple[str, str]]:
