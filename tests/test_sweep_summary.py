@@ -591,7 +591,7 @@ def test_cells_that_were_timed_beside_others_are_noted(tmp_path: Path) -> None:
     found = []
     for number, share in enumerate((0.02, 0.5, None, 0.25)):
         found.append(_with_receipt(tmp_path, number, {"training_rate": {"cores_of_others": share}}))
-    assert caveats(found) == ("other processes had 50% of the cores at most, in 2 of 4 cells: this slowed them",)
+    assert caveats(found) == ("other processes had 50% of the cores at most, in 2 of 4 cells, which slowed them",)
     assert caveats(found[:1]) == ()
 
 
@@ -616,7 +616,7 @@ def test_rates_of_milliseconds_are_noted(tmp_path: Path) -> None:
     found = [
         _with_receipt(tmp_path, at, {"training_rate": {"timed_s": s}}) for at, s in enumerate((0.5, 0.026, 0.0026))
     ]
-    said = "the rates of 2 of 3 cells are uncertain: timed over 2.60 ms at the least; longer trainings give surer ones"
+    said = "the rates of 2 of 3 cells are uncertain: timed over 2.60 ms at least; train longer for surer ones"
     assert caveats(found) == (said,)
     assert caveats(found[:1]) == ()
 

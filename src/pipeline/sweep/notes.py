@@ -14,8 +14,8 @@ from pipeline.runs.result import read_result
 from pipeline.sweep.entries import Entry
 from pipeline.sweep.plan import Cell
 
-OF_OTHERS, OF_COLD = "this slowed them", "which starts cold"
-OF_CLOCK = "at the least; longer trainings give surer ones"  # in what `of_times` says
+OF_OTHERS, OF_COLD = "which slowed them", "which starts cold"
+OF_CLOCK = "at least; train longer for surer ones"  # in what `of_times` says
 NUMBER = re.compile(r"(?<![\w.:=-])\d[\d.,e+-]*")  # not of a name, as in fp16 and gpu:0, nor of a setting
 
 
@@ -89,7 +89,7 @@ def _disturbed(shares: Sequence[float | None]) -> Iterator[str]:
     busy = [share for share in shares if share is not None and said_of(share)]
     if busy:
         of = plural(len(shares), "cell")
-        yield f"{said_of(max(busy))} at most, in {len(busy)} of {of}: {OF_OTHERS}"
+        yield f"{said_of(max(busy))} at most, in {len(busy)} of {of}, {OF_OTHERS}"
 
 
 def _short(entries: Sequence[Entry]) -> Iterator[str]:
