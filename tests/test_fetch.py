@@ -192,7 +192,7 @@ def test_server_without_ranges_sends_the_whole_again(server: Server, tmp_path: P
 def test_transfer_that_keeps_breaking_is_given_up_and_resumed_in_the_next_run(server: Server, tmp_path: Path) -> None:
     server.break_after = [1000, 1000, 1000]
     refusal = message([FILE], [Mirror(server.url)], tmp_path)
-    assert re.search(r"images.gz broke off 3 times: Connection broken: IncompleteRead\(1000 bytes read", refusal)
+    assert re.search(r"images.gz was cut off 3 times: Connection broken: IncompleteRead\(1000 bytes read", refusal)
     assert kept(tmp_path) == ["images.gz.part"]
     ensure([FILE], [Mirror(server.url)], tmp_path)
     assert server.requests[-1][1] == "bytes=3000-"

@@ -367,7 +367,7 @@ def test_what_cannot_be_measured_here_is_refused(monkeypatch: pytest.MonkeyPatch
         steep.rehearse(NOTHING, SimpleNamespace(place=Place("cpu")))  # type: ignore[arg-type]
     still = build_as(Graph, {"sizes": SQUARE, "learning_rate": 1e-300, "steps": 9, "repetitions": (9,)}, "stage")
     with pytest.raises(
-        UserError, match=r"stage.learning_rate=1e-300: moves the weights by 0.0e\+00 of themselves in 9"
+        UserError, match=r"stage.learning_rate=1e-300: moves the weights by 0.0e\+00 of their size in 9"
     ):
         still.rehearse(NOTHING, SimpleNamespace(place=Place("cpu")))  # type: ignore[arg-type]
     lacking = BACKENDS["jax"].packages[0]

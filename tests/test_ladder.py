@@ -330,7 +330,7 @@ def test_a_gain_over_a_rung_without_a_result_says_what_is_in_it() -> None:
         for name, state in states.items()
     ]
     assert dict(notes(entries, []))["gain of compiled"] == (
-        "over baseline, with what amp and resident change too, which have no result"
+        "over baseline, including what amp and resident change, which have no result"
     )
     entries[2].state = entries[3].state = "skipped"  # what a skipped one changes is in none above it
     assert "gain of compiled" not in dict(notes(entries, []))

@@ -243,11 +243,12 @@ RECIPES = {
     "subfolder": "hydra: {output_subdir: left}",
 }
 UNSAFE = {
-    "+hydra.job.env_set.PIPELINE_MODULES=evil model._target_=evil.X": "hydra.job.env_set.PIPELINE_MODULES: Hydra's own",
-    "+hydra.callbacks.x._target_=evil.call": "hydra.callbacks.x._target_: Hydra's own",
-    "-m +hydra.launcher.x._target_=evil.call": "hydra.launcher.x._target_: Hydra's own",
+    "+hydra.job.env_set.PIPELINE_MODULES=evil model._target_=evil.X": "hydra.job.env_set.PIPELINE_MODULES: a key of "
+    "Hydra",
+    "+hydra.callbacks.x._target_=evil.call": "hydra.callbacks.x._target_: a key of Hydra",
+    "-m +hydra.launcher.x._target_=evil.call": "hydra.launcher.x._target_: a key of Hydra",
     "-m +hydra.launcher.x={_target_:evil.call}": "hydra.launcher.x: settings are values",
-    "+hydra.job_logging.handlers.x.class=evil.call": "hydra.job_logging.handlers.x.class: Hydra's own",
+    "+hydra.job_logging.handlers.x.class=evil.call": "hydra.job_logging.handlers.x.class: a key of Hydra",
     "hydra.searchpath=[pkg://evil]": "pkg://evil: not on the allow-list (pipeline); to allow a package of yours set ",
     "--config-path pkg://evil": "pkg://evil: not on the allow-list (pipeline)",
     "--experimental-rerun evil.pickle": "--experimental-rerun: no such flag; flags are ",

@@ -617,7 +617,7 @@ def test_a_trained_network_shows_what_rounding_leaves() -> None:
     floor = rounding.measure(problem, found, "fp32", GaussNewton())
     assert floor.loss is not None and wanted / 30 < floor.loss < 30 * wanted
     (warning,) = floor.warnings
-    assert warning.startswith("precision=fp32: of the loss of ") and warning.endswith("; use precision=fp64")
+    assert warning.startswith("precision=fp32: rounding alone puts ") and warning.endswith("; use precision=fp64")
     assert rounding.measure(problem, found, "fp64", GaussNewton()).warnings == ()
 
 

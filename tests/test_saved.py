@@ -160,7 +160,7 @@ def test_a_variable_with_another_value_is_refused(tmp_path: Path, monkeypatch: p
     experiment, _ = evaluated(tmp_path)
     assert isinstance(experiment.model, Mlp) and experiment.model.activation == "relu"
     result = (
-        f"run={journal.id}: its settings read ACT, FORMAT from the environment, and with the values of now its config "
+        f"run={journal.id}: its settings read ACT, FORMAT from the environment; with the present values its config "
         "is not the one its receipt names (another config_sha256); set ACT, FORMAT to what they were when it was "
         "trained"
     )

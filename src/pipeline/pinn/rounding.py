@@ -67,7 +67,7 @@ def warnings(precision: str, floor: float, loss: float) -> tuple[str, ...]:
     if FORMATS[precision].compute == "float64" or floor <= NEAR * loss:
         return ()
     return (
-        f"precision={precision}: rounding alone makes {floor:.1e} of the loss of {loss:.1e}, so that is its floor; "
+        f"precision={precision}: rounding alone puts {floor:.1e} into the loss ({loss:.1e}): it can fall no further; "
         "use precision=fp64",
     )
 

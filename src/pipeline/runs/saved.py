@@ -202,7 +202,7 @@ def _check_variables(folder: Path, saved: Mapping[str, Any], merged: Mapping[str
     if names_in(part) and then != sha256:
         names = sorted({*names, *names_in(part)})
         raise UserError(
-            f"run={folder.name}: its settings read {', '.join(names)} from the environment, and with the values of now "
+            f"run={folder.name}: its settings read {', '.join(names)} from the environment; with the present values "
             f"its config is not the one its receipt names (another config_sha256); set {', '.join(names)} to what "
             f"{'it was' if len(names) == 1 else 'they were'} when it was trained"
         )
