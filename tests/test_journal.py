@@ -263,7 +263,6 @@ import sys
 from pathlib import Path
 from pipeline.errors import UserError
 from pipeline.runs.journal import Journal
-from pipeline.runs.json_files import write_json
 from pipeline.runs.records import read_metrics, read_status
 journal = Journal.begin(Path(sys.argv[1]), "full", {})
 try:
@@ -316,7 +315,6 @@ import subprocess, sys
 from pathlib import Path
 from pipeline.errors import UserError
 from pipeline.runs.journal import Journal
-from pipeline.runs.json_files import write_json
 root = Path(sys.argv[1])
 journal = Journal.begin(root, "x", {})
 journal.finish("KILLED", "stopped by SIGTERM")
@@ -348,7 +346,6 @@ WRITER = """
 import sys, time
 from pathlib import Path
 from pipeline.runs.journal import Journal
-from pipeline.runs.json_files import write_json
 journal = Journal.begin(Path(sys.argv[1]), "writer", {})
 journal.log({"a": 1.0}, 1)
 print(journal.id, flush=True)

@@ -196,7 +196,7 @@ def test_settings_of_a_loss_and_other_examples_are_named(tmp_path: Path) -> None
 
 def test_runs_are_alike_by_their_examples_where_all_say_which_and_else_by_their_settings(tmp_path: Path) -> None:
     """A run without the metric counts to neither: what it was trained by is nobody's difference."""
-    root, chooses = tmp_path / "runs", "which are not compared; stage.where=<key>=<value> chooses"
+    root, chooses = tmp_path / "runs", "; choose among them by stage.where=<key>=<value>"
     states: tuple[State, ...] = ("FINISHED", "FAILED", "KILLED")
     for number, state in enumerate(states):
         npz = {"_target_": "pipeline.datasets.npz.Npz", "file": f"{number}.npz"}
@@ -208,7 +208,7 @@ def test_runs_are_alike_by_their_examples_where_all_say_which_and_else_by_their_
     assert "test/loss" not in killed.metrics
     assert listing.unlike([killed, second, first], "test/loss") == []
     (first.folder / "receipt.json").unlink()
-    said = f"test/loss is of dataset.file=1.npz,0.npz, {chooses}"
+    said = f"test/loss is not compared across dataset.file=1.npz,0.npz{chooses}"
     assert listing.unlike([killed, second, first], "test/loss") == [said]
 
 

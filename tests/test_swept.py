@@ -88,7 +88,7 @@ def decided(root: Path, retry: str = "killed") -> tuple[str, str]:
         ("FINISHED", True, "done", "finished as {run}"),
         ("FINISHED", False, "run", "{run} has lost its result.json"),
         ("PRUNED", True, "run", "{run} was cut short by a search"),
-        ("KILLED", False, "run", "{run} was killed before its end; it has no checkpoint, so it begins anew"),
+        ("KILLED", False, "run", "{run} was killed before its end; it has no checkpoint, so it starts over"),
         ("FAILED", False, "failed", "it broke; sweep.retry=failed runs it again"),
         ("RUNNING", False, "elsewhere", "{run}, process "),
     ],
