@@ -89,7 +89,7 @@ def test_a_run_that_is_alive_is_refused(tmp_path: Path) -> None:
         assert process.stdout is not None
         name = process.stdout.readline().strip()
         said = refused(tmp_path, "stage=delete", f"stage.runs=[{other.name},{name}]", "stage.sure=true")
-        assert said.startswith(f"run={name}: is alive (process {process.pid} on {os.uname().nodename}); stop it first")
+        assert said.startswith(f"run={name}: is still running (process {process.pid} on {os.uname().nodename}); stop it first")
         process.communicate("")
 
 
@@ -164,7 +164,7 @@ def test_a_run_that_goes_on_while_the_user_is_asked_is_not_deleted(tmp_path: Pat
         return "y\n"
 
     text, status = asked(tmp_path, killed.folder, go_on)
-    assert f"error: run={killed.id}: is alive (process {os.getpid()} on " in " ".join(text.split())
+    assert f"error: run={killed.id}: is still running (process {os.getpid()} on " in " ".join(text.split())
     assert (runs(tmp_path), status) == ([killed.folder], 1)
     again[0].finish("FINISHED")
     assert read_json(killed.folder / "status.json")["state"] == "FINISHED"
