@@ -89,7 +89,8 @@ def test_a_run_that_is_alive_is_refused(tmp_path: Path) -> None:
         assert process.stdout is not None
         name = process.stdout.readline().strip()
         said = refused(tmp_path, "stage=delete", f"stage.runs=[{other.name},{name}]", "stage.sure=true")
-        assert said.startswith(f"run={name}: is still running (process {process.pid} on {os.uname().nodename}); stop it first")
+        where = f"process {process.pid} on {os.uname().nodename}"
+        assert said.startswith(f"run={name}: is still running ({where}); stop it first")
         process.communicate("")
 
 
