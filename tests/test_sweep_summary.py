@@ -635,6 +635,16 @@ def test_what_is_said_of_times_is_said_once(tmp_path: Path, timed: bool) -> None
     assert below_table(found, ["speed"] if timed else []) == ["2 of 2 cells: another", of_times]
 
 
+def test_what_only_a_cell_says_of_its_times_is_kept(tmp_path: Path) -> None:
+    """Of a grid over stage=amp nothing was said of cold rates: the receipt of a comparison has no rate to judge by."""
+    cold = "the rates of 3 of 3 cells are of one epoch, which starts cold; train for two or more"
+    journal = Journal.begin(tmp_path, "amp", {})
+    journal.write_result(Result((), notes=(cold,)))
+    write_json(journal.folder / "receipt.json", {"data_sha256": "a"})
+    found = replace(entry(0, {}, {}), run=journal.folder, metrics={"speed": rate("speed", 1.0, "x")})
+    assert below_table([found], ["speed"]) == [f"1 of 1 cells: {cold}"]
+
+
 def test_rates_of_a_cold_period_name_its_key(tmp_path: Path) -> None:
     """With training.steps another epoch does not help: 60 steps may be a third of one."""
     experiment: Any = SimpleNamespace(training=Training(steps=20, validate_every=50))

@@ -31,14 +31,15 @@ def notes_of(entries: Sequence[Entry], most: int = 5, without: Collection[str] =
     """What the results of the cells note, the commonest first: how many cells note it, and which these are where they
     share a swept value. Notes that differ in numbers alone are one. Of more than `most` the number of the others.
 
-    `without`: those that hold one of these, as where a cell has cells whose times it speaks of.
+    `without`: those that hold one of these, of cells that have a rate by which the same is said of them.
     """
     alike: dict[str, list[tuple[Cell, str]]] = {}
     for entry in entries:
         result = None if entry.run is None else read_result(entry.run)
-        for note in () if result is None else result.notes:
-            if any(words in note for words in without):
-                continue
+        notes = () if result is None else result.notes
+        if without and entry.run is not None and "training_rate" in read_json(entry.run / "receipt.json"):
+            notes = tuple(note for note in notes if not any(words in note for words in without))
+        for note in notes:
             alike.setdefault(NUMBER.sub("0", note), []).append((entry.cell, note))
     cells = [entry.cell for entry in entries if entry.state not in ("skipped", "not run")]
     lines = [_of_cells(found, cells) for found in sorted(alike.values(), key=_cells_of, reverse=True)[:most]]
