@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,18 @@ import ml_dtypes  # noqa: F401 (bfloat16, by its name)
 import numpy as np
 import pytest
 from command import pipeline, refused, runs
+from rich.console import Console
 from test_own_trainings import KERAS, KNOWN, journal
 from test_resume import killed, result_of
 
 from pipeline.backends.keras import remembered, state
+from pipeline.backends.shared.own import Watch
 from pipeline.errors import UserError
+from pipeline.runs.checkpoint import Checkpoint
+from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import metrics_of
+from pipeline.runs.run import Run
 
 LIT = ("stage=lightning", "stage.module=own_lightning.Lit", "stage.data=own_lightning.Clouds", "tracking=none")
 OF_KERAS = ("stage=keras", "stage.model=own_keras.model", "stage.data=own_keras.arrays", "tracking=none")
@@ -72,6 +78,15 @@ def test_before_the_first_epochs_end_there_is_nothing_to_go_on_from(
         refused(tmp_path, f"resume={run.name}", **KNOWN)
         == f"resume={run.name}: {run.name} has no checkpoint; run it again"
     )
+
+
+@pytest.mark.parametrize("name", ["fit_s", "training_s"])
+def test_the_time_before_a_kill_is_in_that_of_the_fit(tmp_path: Path, name: str) -> None:
+    """Of an older version it was left out, with training.checkpoint.strict=false."""
+    checkpoint = Checkpoint(tmp_path, 8, {"epochs": 1, "marks": {}, "seconds": 0.0, name: 3600.0})
+    run = Run(Journal.begin(tmp_path, "own", {}), Console(file=io.StringIO()), checkpoint)
+    assert 3600 <= Watch(run).fit_s < 3660
+    run.journal.finish("FINISHED")
 
 
 MORTAL = ("stage=lightning", "stage.module=own_lightning.Mortal", "stage.data=own_lightning.Clouds", "tracking=none")

@@ -132,7 +132,8 @@ class Watch:
         of_last = [name for name, epoch in self.epoch_of.items() if epoch == self.epochs]
         if self.epochs:
             run.last_epoch = self._of_epoch({name: self.last[name] for name in of_last})  # there may be no other epoch
-        self.seconds: float = kept.get("fit_s", 0.0)  # of the processes before this one
+        seconds = kept.get("fit_s", kept.get("training_s", 0.0))  # as older checkpoints call it
+        self.seconds: float = seconds  # of the processes before this one
         self.observation = None if run.checkpoint is None else observation_of(run.checkpoint)  # where the backend looks
         self.started = time.perf_counter()
         self.over: bool = kept.get("over", False)  # nothing but the test is left
