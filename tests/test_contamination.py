@@ -73,6 +73,7 @@ def test_the_share_is_as_sure_of_a_small_text(size: int) -> None:
 def test_few_samples_are_counted() -> None:
     assert sampled(10**9, [1_000, 20_000]) == 64 and sampled(10_000, [1_000, 0]) == 1
     assert sampled(50_000_000, [5_000_000]) == 64  # as many bytes as no one waits for
+    assert sampled(1_000_000, [100, 10**9]) == 64  # the hashes of all windows of a GB are 8 GB
     assert str(Common(0.3, 15, whole=False)) == "about 30% (by 15 samples alone)"
     assert str(Common(0.3, 15, whole=True)) == str(Common(0.3, 1500, whole=False)) == "about 30%"
 

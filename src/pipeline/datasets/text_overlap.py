@@ -15,9 +15,9 @@ import numpy as np
 from pipeline.tokens import Content
 
 WINDOW = 32  # bytes: texts that have nothing else in common seldom share so many
-ONE_OF = 2**6  # windows, at the most
+ONE_OF = 2**6  # windows, at most
 ENOUGH = 2**12  # windows of a text: its share is then known to a percent or two
-AT_ONCE = 2**22  # bytes of a text that is trained on, all of whose windows take a tenth of a second
+AT_ONCE = 2**22  # bytes of a text, all of whose windows take a tenth of a second
 FEW = 1000  # of a text, with fewer of which a share is given with their number
 PIECE = 2**18  # bytes of text at a time, whose hashes stay in a processor's cache
 LEAST = 0.02  # of a text: licences and headings occur in many
@@ -60,7 +60,7 @@ def common(trained: Content, tested: Sequence[Content]) -> list[Common]:
 
 def sampled(trained: int, tested: Sequence[int]) -> int:
     """Of how many windows one is taken, a power of 2: of fewer where texts have few bytes."""
-    wanted = max(min(filter(None, tested), default=0) // ENOUGH, trained // AT_ONCE, 1)
+    wanted = max(min(filter(None, tested), default=0) // ENOUGH, max(trained, *tested) // AT_ONCE, 1)
     return min(ONE_OF, int(2 ** (wanted.bit_length() - 1)))
 
 
