@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -156,7 +157,7 @@ class Fit:
         skipped = 0 if self.loss_scale is None else self.loss_scale.skipped_steps
         return (step if isinstance(step, int) else self.steps) - skipped
 
-    @property
+    @cached_property  # of large weights the digests take seconds
     def unchanged(self) -> list[str]:
         """What was to be trained and is, bit for bit, as it was before the first step.
 
