@@ -225,13 +225,13 @@ def follow(bench: Bench, part: Part) -> Outcome:
     console = messages()
     if bench.done(part):
         before = results(bench.kept)[part.name]
-        console.print(f"{part.name} : {before['state']} before", markup=False)
+        console.print(f"{part.name}: {before['state']} before", markup=False)
         return Outcome(f"{before['state']} before", before["rows"], before["message"], before["seconds"])
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:.0f} of {task.total:.0f} s"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(part.name, total=bench.limit(part))
         outcome = bench.run(part, lambda seconds, limit: bar.update(task, completed=seconds, total=limit))
-    console.print(f"{part.name} : {outcome.state}{f', {outcome.message}' if outcome.message else ''}", markup=False)
+    console.print(f"{part.name}: {outcome.state}{f', {outcome.message}' if outcome.message else ''}", markup=False)
     return outcome
 
 
