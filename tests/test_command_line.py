@@ -107,6 +107,8 @@ REFUSALS = {
     "model.units=0": "model.units=0: should be a valid list, and each value in it should be greater than 0",
     "model.units=wide": "model.units='wide': should be a valid list, and each value in it should be a valid integer",
     "model.units=null": "model.units=null: should be a valid list, such as []",
+    "stage=wmma stage.pad=3": "stage.pad=3: should be a valid list of 3 values",
+    "stage=amp stage.precisions=fp16": "stage.precisions='fp16': should be a valid list of 2 values or more",
     "model.units=[true]": "model.units.0=true: should be a valid integer",
     "stage=predict run=x stage.images=shoe.png": "stage.images='shoe.png': should be a valid list, such as [shoe.png]",
     "loader=tfdata backend=tensorflow loader.prefetch=-5": (

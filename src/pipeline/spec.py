@@ -249,9 +249,14 @@ def _of_list(fault: Mapping[str, Any], cls: type[Any], values: Mapping[str, Any]
         if len(_path(fault["loc"], values)) == 1:
             cls(**{**values, name: (value,)})
     except pydantic.ValidationError as error:
-        wrong = [one for one in error.errors() if one["loc"][:2] == (name, 0)]
-        if wrong:
-            return f"should be a valid list, and each value in it {_reason(wrong[0])}"
+        faults = [one for one in error.errors() if one["loc"][:1] == (name,)]
+        for one in faults:
+            if one["loc"][1:2] == (0,):
+                return f"should be a valid list, and each value in it {_reason(one)}"
+            if one["type"] == "too_short":
+                return f"should be a valid list of {one['ctx']['min_length']} values or more"
+        if faults and all(one["type"] == "missing" for one in faults):
+            return f"should be a valid list of {1 + len(faults)} values"
     except ValueError:  # of another field, which is not what is asked about
         pass
     return f"should be a valid list, such as [{value if isinstance(value, str) else shown(value)}]"
