@@ -551,7 +551,7 @@ def test_weights_that_are_not_the_runs(copied: Path, tmp_path: Path, damage: Cal
 def test_a_run_without_a_model_is_refused_before_a_run_begins(copied: Path, tmp_path: Path) -> None:
     missing(copied / "artifacts/model/weights.npz", tmp_path)
     said = refused(tmp_path, "stage=evaluate", f"run={copied.name}")
-    assert said.startswith(f"run={copied.name}: has no artifacts/model/weights.npz; of a grid, a search or a stage ")
+    assert said.startswith(f"run={copied.name}: has no artifacts/model/weights.npz; in a grid, a search or a stage ")
     status = read(copied / "status.json") | {"state": "FAILED", "error": "out of memory"}
     (copied / "status.json").write_text(json.dumps(status))
     said = refused(tmp_path, "stage=predict", f"run={copied.name}")

@@ -501,7 +501,7 @@ def test_a_machine_of_the_same_name_is_another(stopped: Path, tmp_path: Path) ->
     (run / "receipt.json").write_text(json.dumps(receipt))
     said = refused(tmp_path, "resume=latest")
     wanted = f"(the device ({hardware['name']}: model 0 -> {hardware.get('model')}))"
-    assert said.startswith(f"resume={run.name}: not as it was when it was killed {wanted}; ")
+    assert said.startswith(f"resume={run.name}: not the same as when it was killed {wanted}; ")
 
 
 COMPUTED = """

@@ -239,7 +239,7 @@ def test_two_settings_with_the_same_seeds_are_compared_seed_by_seed(tmp_path: Pa
     first = [a_run(root, 0.5 + 0.1 * n, seed=n, speed=9.0 + n) for n in range(3)]
     better = [a_run(root, 0.51 + 0.1 * n + 0.001 * n, seed=n, speed=9.5 - n, lr=0.2) for n in range(3)]
     text = compared(*first, *better)
-    assert "d, e, f less a, b, c, seed by seed" in text
+    assert "d, e, f minus a, b, c, seed by seed" in text
     # 0.010, 0.011, 0.012: mean 0.011, half of the interval 4.303 * 0.001 / sqrt(3)
     assert ["test/accuracy", "3", "+0.011", "±0.0025"] in words(text)
     assert ["images_per_s", "3", "-1.5", "±4.9683", "not", "shown", "to", "differ"] in words(text)
