@@ -509,6 +509,7 @@ from pipeline.profilers.event_files import EventFiles
 
 for number in range(1000):
     events, step = EventFiles(Path(str(number))), 0
+    exits._asked = None  # as a new process begins: a second stop of the same would end it at once
     exits.stop_on_signals()
     stop = signal.getsignal(signal.SIGTERM)
     signal.signal(signal.SIGALRM, lambda _, frame: stop(signal.SIGTERM, frame))

@@ -274,7 +274,7 @@ def test_a_comment_reruns_nothing_but_compose(study: Copy) -> None:
             "src/pipeline/report/figures.py",
             '"predicted class"',
             '"predicted"',
-            {*EXPERIMENTS[1:], "amp", "transformer", "loading"},
+            {*EXPERIMENTS, "amp", "transformer", "loading"},  # devices times a classifier, whose task draws
         ),
         ("src/pipeline/study/outcome.py", '"run_s"', '"seconds_s"', {*EXPERIMENTS, *OTHERS, "report"}),
         ("conf/model/mlp.yaml", "[128]", "[64]", {*EXPERIMENTS[1:], "amp"}),
