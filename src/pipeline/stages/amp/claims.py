@@ -53,7 +53,7 @@ def claims(rows: Sequence[Compared], *, on_cpu: bool) -> list[Claim]:
         Claim(rows[0].score, "worse", tuple(_change(*pair) for pair in pairs)),
     ]
     if on_cpu:
-        found.append(Claim("mixed is slower on a CPU", "below 1x", tuple(_mixed(*pair) for pair in pairs)))
+        found.append(Claim("on a CPU, mixed is slower", "below 1x", tuple(_mixed(*pair) for pair in pairs)))
     return found
 
 
