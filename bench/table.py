@@ -1,7 +1,8 @@
 """python -m bench table: the README's table of figures on GPUs, from results/<device>/<date>.json alone.
 
 `--write` puts it into the README, between its two marks. A column is a GPU that has a file; of each figure the newest.
-Each figure has a letter in brackets, the last line the date and commit that it stands for.
+Each figure has a letter in brackets, the last line the date and commit that it stands for. Parts of `make gpu` of which
+no GPU has a figure share one line.
 """
 
 from __future__ import annotations
@@ -135,9 +136,13 @@ def table(root: Path) -> str:
     devices = by_device(root)
     heads = [*devices] or ["an NVIDIA GPU"]
     lines = [f"| | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
-    for line in LINES:
-        cells = [cell(figure(files, line), line, origins(files)) for files in devices.values()] or [NONE]
+    has = {line.part for line in LINES if any(figure(files, line) for files in devices.values())}
+    for line in (line for line in LINES if line.part in has):
+        cells = [cell(figure(files, line), line, origins(files)) for files in devices.values()]
         lines.append(f"| {line.label} | {' | '.join(cells)} |")
+    lacking = "; ".join(dict.fromkeys(line.part for line in LINES if line.part not in has))
+    if lacking:
+        lines.append(f"| parts that were {NONE} | {' | '.join([lacking] * len(heads))} |")
     measured = [named(origins(files)) for files in devices.values()] or [NONE]
     short = [missed(files) for files in devices.values()] or [NONE]
     lines.append(f"| limits that were missed | {' | '.join(short)} |")
