@@ -330,6 +330,42 @@ def test_too_few_seeds_are_not_compared_and_a_line_says_so(tmp_path: Path) -> No
     assert shown(timed, Sweep(best="speed"))[4:] == ["* the best by speed"]
 
 
+def test_each_metric_and_each_place_has_its_own_differences(tmp_path: Path) -> None:
+    """By the validation adam is worse than sgd, and by the test data better: wherever the model is the same."""
+    losses = {("mlp", "sgd"): (1.0, 9.0), ("mlp", "adam"): (2.0, 7.0), ("cnn", "sgd"): (4.0, 5.0)}
+    found = [
+        entry(
+            3 * at + seed,
+            {"model": model, "optimizer": optimizer, "seed": str(seed)},
+            {"validation/loss": validation * (1 + seed), "test/loss": test * (1 + seed)},
+        )
+        for at, ((model, optimizer), (validation, test)) in enumerate(losses.items())
+        for seed in range(3)
+    ]
+    write_differences(tmp_path / "differences.csv", found)
+    rows = [[*row.values()] for row in csv.DictReader((tmp_path / "differences.csv").open())]
+    names = ("validation/loss", "test/loss")
+    assert [row[:5] for row in rows] == [
+        [model, optimizer, name, "3", repr(2 * (losses[model, optimizer][at] - losses["mlp", "sgd"][at]))]
+        for at, name in enumerate(names)
+        for model, optimizer in (("mlp", "adam"), ("cnn", "sgd"))
+    ]
+
+
+def test_a_place_that_lost_a_seed_is_not_worse_than_the_best(tmp_path: Path) -> None:
+    """Nor does a line say so of all of them: the seeds that came to a result are not those that the others have."""
+    found = by_model({"a": (0.1, 0.5, 0.9, 1.3), "b": (0.22, 0.61, 1.02, 1.4), "c": (0.22, 0.61, 1.02, 1.4)})
+    experiment: Any = SimpleNamespace(stage=Train(), solver=SimpleNamespace(seeds=1), dataset=None)
+    trained = [replace(one, cell=replace(one.cell, experiment=experiment)) for one in found]
+    assert shown(trained)[-1].startswith("all other results are worse: ")
+    lost = [*trained[:7], replace(trained[7], metrics={}, state="failed"), *trained[8:]]
+    text = " ".join(shown(lost))
+    assert "worse" not in text and "~" not in text
+    assert "seeds each" not in text  # there are enough of them
+    write_differences(tmp_path / "differences.csv", lost)
+    assert {row["model"] for row in csv.DictReader((tmp_path / "differences.csv").open())} == {"c"}
+
+
 def test_of_what_no_seed_decides_no_seeds_are_asked_for() -> None:
     """A grid over stage=graph said "one seed each": there a seed draws the operands, and no more."""
     found = by_model({"a": (0.1,), "b": (0.2,)})
@@ -337,6 +373,8 @@ def test_of_what_no_seed_decides_no_seeds_are_asked_for() -> None:
         experiment: Any = SimpleNamespace(stage=stage, solver=SimpleNamespace(seeds=1), dataset=None)
         measured = [replace(one, cell=replace(one.cell, experiment=experiment)) for one in found]
         assert shown(measured)[-1].startswith("one seed each: ") is asks
+    three: Any = SimpleNamespace(stage=Pinn(), solver=SimpleNamespace(seeds=3), dataset=None)  # in each cell
+    assert "seed" not in shown([replace(one, cell=replace(one.cell, experiment=three)) for one in found])[-1]
 
 
 @pytest.mark.parametrize("lost", [math.inf, math.nan])
