@@ -324,6 +324,13 @@ def test_cells_of_another_command_are_waited_for_and_count_as_no_failure_of_this
     assert [("FAILED", number) in one.watcher.heard for number in range(3)] == [True] * 3
 
 
+def test_a_sweep_that_is_given_up_waits_for_no_other_command(tmp_path: Path) -> None:
+    here, *there = cells(3)
+    one = schedule(tmp_path, Stage(fails("here")), Sweep(stop_after=1), Elsewhere(here, there, 10**9))
+    assert one.run() == "the first cell failed (as the source has it); sweep.stop_after=0 runs the others too"
+    assert [number for number, _, _ in ended(one)] == [0]
+
+
 class Pushes(Listed):
     """Gives its cells whether there is room or not."""
 

@@ -267,9 +267,8 @@ class Schedule:
             return None
         if len(set(first)) > 1:
             return None
-        return (
-            f"the first {count} cells all failed alike ({self.ran[0].reason}); sweep.stop_after=0 runs the others too"
-        )
+        failed = "the first cell failed" if count == 1 else f"the first {count} cells all failed alike"
+        return f"{failed} ({self.ran[0].reason}); sweep.stop_after=0 runs the others too"
 
     def _stop_all(self) -> None:
         self.stopping = True
