@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from command import write_files
 from in_backend import experiment, on_cpu
 
+from pipeline.errors import UserError
 from pipeline.experiment import Experiment, load
 from pipeline.experiment.training import Checkpoints
 from pipeline.runs.checkpoint import Writer, newest
@@ -21,7 +26,7 @@ from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.receipt import before
 from pipeline.runs.records import TOO_LONG, State
-from pipeline.runs.resume import DEAD, begun_before, differences, identity, killed_experiments, resumptions
+from pipeline.runs.resume import DEAD, begun_before, differences, identity, killed_experiments, resumed, resumptions
 
 EVERY = "training.checkpoint.every"
 
@@ -200,5 +205,60 @@ def test_the_receipt_of_a_run_that_goes_on_keeps_every_time_that_it_did(tmp_path
     assert (entry["step"], entry["earlier_s"], entry["differences"], entry["note"]) == (3, 4.5, [], "as a new one")
     assert once["of_the_last_process"] == ["peak_memory", "device.cpu_threads"]
     change(folder, "resumed", to=once["resumed"])
+    run.checkpoint = replace(checkpoint, differences=("code",))
     twice = resumptions(run)["resumed"]
-    assert len(twice) == 2 and twice[0] == entry
+    assert len(twice) == 2 and twice[0] == entry and twice[1]["differences"] == ["code"]
+
+
+def asked_for(root: Path, reference: str = "latest", strict: bool = True) -> dict[str, Any]:
+    """The config of a command that goes on with a run, as far as it is looked at."""
+    return {"resume": reference, "output_dir": str(root), "training": {"checkpoint": {"strict": strict}}}
+
+
+def test_the_latest_is_the_newest_of_those_that_were_killed_or_failed(tmp_path: Path) -> None:
+    """Neither one that goes on nor one that is over; by when they began, whatever they are called."""
+    asked = asked_in(tmp_path)
+    failed = dead(asked, "FAILED", "not finite")
+    assert resumed(asked_for(tmp_path), ())[0] == failed
+    old = failed.rename(failed.with_name("zzz"))
+    new = dead(asked)
+    for over in (dead(asked, "PRUNED"), dead(asked, "FINISHED")):  # whose checkpoint is gone, but for a copy
+        shutil.copytree(new / "checkpoints", over / "checkpoints")
+    going_on = Journal.begin(tmp_path, "a run", asked.config)
+    shutil.copytree(new / "checkpoints", going_on.folder / "checkpoints")
+    assert resumed(asked_for(tmp_path), ())[0] == new
+    assert resumed(asked_for(tmp_path, old.name), ())[0] == old
+    with pytest.raises(UserError, match=rf"{going_on.id} is still running \(process {os.getpid()} on "):
+        resumed(asked_for(tmp_path, going_on.id), ())
+    with pytest.raises(UserError, match=f"^resume={over.name}: {over.name} is FINISHED$"):
+        resumed(asked_for(tmp_path, over.name), ())
+    write_files(over, {"artifacts/model/weights.npz": ""})
+    with pytest.raises(UserError, match=rf"is FINISHED; stage=rerun run={over.name} repeats it$"):
+        resumed(asked_for(tmp_path, over.name), ())
+    going_on.finish("KILLED")
+
+
+def test_a_run_goes_on_as_it_was_set_and_where_it_lies(tmp_path: Path) -> None:
+    """Whether it may differ is a setting of its own, unless the command says otherwise; a folder may have moved."""
+    shipped = experiment("torch").config["training"]
+    training = {**shipped, "checkpoint": {**shipped["checkpoint"], "strict": False}}
+    dead(asked_in(tmp_path / "before", training=training))
+    root = (tmp_path / "before").rename(tmp_path / "now")
+    for overridden, strict in (((), False), (("training.checkpoint.strict",), True)):
+        folder, saved, checkpoint, notes = resumed(asked_for(root), overridden)
+        assert (saved["output_dir"], saved["training"]["checkpoint"]["strict"]) == (str(root), strict)
+        assert (checkpoint.step, checkpoint.folder.parents[1], notes) == (3, folder, [])
+    shutil.copytree(checkpoint.folder, checkpoint.folder.with_name("step-0000000009"))
+    (checkpoint.folder.with_name("step-0000000009") / "state").write_bytes(b"torn")
+    said = "step-0000000009 is damaged (state has another sha256)"
+    assert resumed(asked_for(root), ())[3] == [f"{said}; the one before it is used"]
+    config = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text("{")
+    with pytest.raises(UserError, match=r"config\.yaml is missing or damaged$"):
+        resumed(asked_for(root), ())
+    (folder / "config.yaml").write_text(config)
+    shutil.rmtree(checkpoint.folder)
+    with pytest.raises(UserError, match=re.escape(f"{folder.name} has no checkpoint; {said}; run it again")):
+        resumed(asked_for(root, folder.name), ())
+    with pytest.raises(UserError, match=r"^model with resume=latest: a run goes on with its own settings"):
+        resumed(asked_for(root), ("output_dir", "model"))
