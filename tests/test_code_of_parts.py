@@ -157,6 +157,8 @@ def test_what_watches_does_not_count_but_for_what_decides() -> None:
     for name in (*code.ALWAYS, *code.WATCHING, *code.DECIDING):
         assert code_sources.source(name) is not None, name
     found = {*modules(experiment("torch", stage="train")), *modules(experiment("jax", stage="seeds"))}
-    assert {*code.DECIDING, *code.ALWAYS} <= found
+    decides = {"runs.fit", "runs.weights", "runs.result", "runs.adapters", "runs.loss_scale", "profilers.session"}
+    decides |= {"report.intervals", "sweep.compose", "sweep.entries", "sweep.schedule", "machine.capability"}
+    assert {f"pipeline.{name}" for name in decides} <= found
     watching = {name for name in found if name.startswith(code.WATCHING)} - {*code.DECIDING}
     assert watching <= {"pipeline.runs", "pipeline.sweep", "pipeline.report", "pipeline.profilers"}

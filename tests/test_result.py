@@ -6,6 +6,7 @@ import io
 import json
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -84,6 +85,43 @@ def test_numbers_are_written_with_three_digits_and_minutes_have_60_seconds() -> 
     rows = (("cpu_threads", "29.5 to 45.9", "12435.4 %"),) * 2
     table.show_table(Console(file=narrow, width=30), Table("", ("kernel", "range", "of numpy"), rows))
     assert not re.search(r"\d\.\s", narrow.getvalue())  # no number is cut at its point
+
+
+def test_the_last_number_that_is_written_one_way_and_the_first_of_the_next() -> None:
+    """Negative ones as positive ones; nothing that is not 0 reads as 0."""
+    written: dict[Callable[[float], str], dict[float, str]] = {
+        table.figure: {999.5: "999.5000", 1000: "1,000", -1000.4: "-1,000", -0.001: "-0.0010", -0.0009: "-9.0e-04"},
+        table.change: {0: "+0.0000", 0.0001: "+0.0001", -0.5: "-0.5000", 0.00005: "+5.0e-05", -0.00005: "-5.0e-05"},
+        table.size: {1023: "1023 B", 1024: "1.0 KiB", 1.5 * 2**30: "1.5 GiB", 2**42: "4096.0 GiB"},
+        table.seconds: {
+            **{0.0: "0.00 s", 0.00261: "2.61 ms", 0.0994: "99.4 ms", 0.0996: "0.10 s", 9.99: "9.99 s", 10: "10.0 s"},
+            **{75.3: "75.3 s", 120: "2 min 0 s", 150.6: "2 min 31 s", 725: "12 min 5 s"},
+        },
+        table.digits: {0.0994: "0.099", 9.94: "9.94", 9.96: "10.0", 99.4: "99.4", 99.6: "100", 1234.5: "1,234"},
+        table.percent: {0.1234: "12.3 %", 0.0: "0.0 %"},
+    }
+    for write, cases in written.items():
+        assert {value: write(value) for value in cases} == cases
+    assert table.percent(None) == ""
+    assert [table.figure_of(one, "count") for one in (2.5, 3e12)] == ["2.5000", "3,000,000,000,000"]
+    assert [table.figure_of(one, "time") for one in (0.001, 0.0009, 2e12)] == ["0.0010", "9.0e-04", "2.0000e+12"]
+    assert table.spread([0.5], " s") == "0.50 s"
+    assert table.spread([0.4, 30.0, 2000.0]) == "30.00 (0.40 to 2,000.00, n=3)"
+
+
+def test_a_median_leaves_out_what_is_not_a_number_and_says_so() -> None:
+    """An infinity has a place in an order, a NaN has none."""
+    nan, inf = math.nan, math.inf
+    assert table.median_and_range([0.3, nan, 0.1, 0.9]) == "0.3000 (0.1000 to 0.9000, n=3, 1 nan)"
+    assert table.median_and_range([0.3, inf, 0.1]) == "0.3000 (0.1000 to inf, n=3)"
+    assert table.median_and_range([nan, nan]) == "nan (n=2)"
+    assert (table.counted([1.0, nan, inf]), table.counted([1.0])) == ("n=2, 1 nan", "n=1")
+
+
+def test_no_two_columns_of_a_file_have_one_head() -> None:
+    others = [("error", "metric"), ("seed", "setting"), ("seed", "metric"), ("a", "metric")]
+    assert table.file_heads(["seed", "error"], others) == ["metric/error", "setting/seed", "metric/seed", "a"]
+    assert table.file_heads(["a"], [("a", "metric"), ("a", "metric")]) == ["metric/a", "metric/metric/a"]
 
 
 @pytest.mark.parametrize(
