@@ -403,6 +403,20 @@ def test_a_window_lies_within_an_epoch() -> None:
         window(Memory(skip=19, steps=2), plan)
 
 
+def test_a_window_of_accumulated_steps_is_of_batches() -> None:
+    """It said that a training of 10 optimizer steps, of two batches each, has 20 steps."""
+    plan = Plan(examples=320, batch_size=32, steps=10, seed=0, accumulate=2)
+    assert window(Memory(skip=0, steps=10), plan) == range(10)
+    with pytest.raises(
+        UserError, match=r"profiles batches 20 to 21, but training has 20 \(2 x 10\); lower them or train"
+    ):
+        window(Memory(skip=19, steps=2), plan)
+    with pytest.raises(
+        UserError, match=r"profiles batches 10 to 11, across the end of an epoch \(batch 10\); choose a "
+    ):
+        window(Memory(skip=9, steps=2), plan)
+
+
 def test_what_a_gpu_takes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     gpu = Place("gpu", 0)
     Torch(sort_by="device").check_device(gpu, "torch")

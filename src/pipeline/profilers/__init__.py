@@ -85,7 +85,8 @@ def window(profiler: Profiler, plan: Plan) -> range | None:
     if profiler.steps == 0:
         return None
     first, last = profiler.skip, profiler.skip + profiler.steps - 1
-    asked = f"profiler.skip={profiler.skip} profiler.steps={profiler.steps}: profiles steps {first + 1} to {last + 1}"
+    one, many = ("batch", "batches") if plan.accumulate > 1 else ("step", "steps")  # of which a step takes several
+    asked = f"profiler.skip={profiler.skip} profiler.steps={profiler.steps}: profiles {many} {first + 1} to {last + 1}"
     total, each = plan.total_batches, plan.batches
     if last >= total:
         how = f" ({total // each} x {each})" if total % each == 0 else ""
@@ -94,5 +95,5 @@ def window(profiler: Profiler, plan: Plan) -> range | None:
     end = next((at for at in inside if at % each == 0 or plan.period_of(at) != plan.period_of(first)), None)
     if end is not None:
         what = "an epoch" if end % each == 0 else "a period"
-        raise UserError(f"{asked}, across the end of {what} (step {end}); choose a window within one")
+        raise UserError(f"{asked}, across the end of {what} ({one} {end}); choose a window within one")
     return range(first, last + 1)
