@@ -12,7 +12,7 @@ import pytest
 from mlflow import MlflowClient
 
 from pipeline.runs.journal import Journal
-from pipeline.runs.records import State, read_status
+from pipeline.runs.records import CHUNK_BYTES, State, read_status
 from pipeline.runs.result import Metric, Result
 from pipeline.tracking import record as records
 from pipeline.tracking.follow import send
@@ -52,11 +52,13 @@ def entry(folder: Path, uri: str) -> Any:
 
 
 def test_no_point_and_no_setting_of_a_long_run_is_lost(tmp_path: Path, uri: str) -> None:
-    """MLflow takes a thousand points at once, and a hundred settings."""
+    """MLflow takes a thousand points at once, and a hundred settings; the journal is read piece by piece."""
     config = {f"key_{number}": number for number in range(230)}
     journal = begin(tmp_path / "runs", uri, {**config, "long": "x" * 7000, "exact": "y" * 6000})
     for step in range(1250):
-        journal.log({"loss": step / 2, "rate": float(step)}, step)
+        journal.log({"loss": step / 2, f"rate_{'x' * 200}": float(step)}, step)
+    journal.flush()
+    assert (journal.folder / "metrics.jsonl").stat().st_size > CHUNK_BYTES
     journal.write_result(Result(tuple(Metric(f"figure_{number}", number) for number in range(1100))))
     journal.write_receipt({f"fact_{number}": number for number in range(130)} | {"long": "z" * 6000})
     journal.finish("FINISHED")
