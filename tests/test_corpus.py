@@ -281,6 +281,43 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         Text(validation=0.5, test=0.5)
 
 
+def with_alphabet(folder: Path, alphabet: str, path: str) -> str:
+    """What a text says of a character that the run does not know whose tokens it takes."""
+    card = folder / "run" / "card.json"
+    card.parent.mkdir(exist_ok=True)
+    card.write_text(json.dumps({"tokens": {"kind": "characters", "alphabet": alphabet}}))
+    with pytest.raises(UserError) as refused:
+        Text(path=path, context=4, tokens=str(card)).load(folder, 0)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("at", [7, 540, 590])
+def test_a_character_that_a_run_does_not_know_is_named_with_its_place_in_the_file(tmp_path: Path, at: int) -> None:
+    """Its place was counted from the beginning of the split: 0 of a test that begins at 540."""
+    text = list("äbcd\n" * 120)
+    text[at] = "z"
+    (tmp_path / "text.txt").write_text("".join(text), encoding="utf-8")
+    said = with_alphabet(tmp_path, "\nbcdä", f"{tmp_path}/text.txt")
+    assert said == (
+        f"dataset=text: {tmp_path}/text.txt: the character 'z' at {at} (line {at // 5 + 1}) is not among the 5 that "
+        "the model knows; a run with dataset.tokens=bytes knows every text"
+    )
+
+
+def test_the_file_of_an_unknown_character_is_named(tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}.txt").write_text("abcd\n" * (20 + number) + "z" * (number == 3))
+    said = with_alphabet(tmp_path, "\nabcd", f"{tmp_path}/*.txt")
+    assert said.startswith(f"dataset=text: {tmp_path}/3.txt: the character 'z' at 115 (line 24) is not among the 5 ")
+
+
+def test_a_line_break_between_files_may_be_unknown_too(tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}.txt").write_text("abcd" * (20 + number))
+    said = with_alphabet(tmp_path, "abcd", f"{tmp_path}/*.txt")
+    assert said.startswith("dataset=text: the character '\\n', which is put between documents, is not among the 4 ")
+
+
 @pytest.mark.parametrize(
     ("tokens", "said"),
     [

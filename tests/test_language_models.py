@@ -168,7 +168,7 @@ def test_another_text_is_trained_on_with_the_tokens_of_a_saved_run(trained: Any,
     assert "weights of another model: it has positions.embeddings (32, " in said and "which this model lacks" in said
     mine.write_text("\u4e16" + mine.read_text())
     said = refused(tmp_path, *words[:-1], f"dataset.tokens={run}")
-    assert "the character '\u4e16' at 0 is not among the" in said
+    assert f"{mine}: the character '\u4e16' at 0 (line 1) is not among the" in said
 
 
 @pytest.mark.wide

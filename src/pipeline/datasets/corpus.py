@@ -19,12 +19,14 @@ from pipeline.datasets import Data, Split
 from pipeline.datasets.documents import Document, File, content, joined, joined_size, sha256
 from pipeline.datasets.split import HASHED, Share
 from pipeline.datasets.text_overlap import LEAST, OPTIMISTIC, common
+from pipeline.datasets.unknown_character import placed
 from pipeline.errors import UserError, bad_choice
 from pipeline.runs.json_files import read_json
 from pipeline.spec import choice, spec
 from pipeline.tasks import Task
 from pipeline.tasks.language_modelling import LanguageModelling
 from pipeline.tokens import Content, Tokens, next_character
+from pipeline.tokens.character import UnknownCharacter
 
 MOST_NAMED = 3  # files in a message
 
@@ -137,15 +139,26 @@ class Corpus(Dataset):
             f"{who}: {share}{_of_whole(part, len(documents))}"
             for share, part in zip(shares, text.documents, strict=True)
         ]
-        train = sequences(tokens.encode(text.train, who, root), self.context, self.stride, keys[0])
-        test = sequences(tokens.encode(text.test, who, root), self.context, None, keys[2])
+        streams = self._streams(tokens, text, documents, root)
+        train = sequences(streams[0], self.context, self.stride, keys[0])
+        test = sequences(streams[2], self.context, None, keys[2])
         validation = Split(train.x[:0], train.y[:0])
         if len(text.validation):
-            validation = sequences(tokens.encode(text.validation, who, root), self.context, None, keys[1])
+            validation = sequences(streams[1], self.context, None, keys[1])
         task = LanguageModelling(self.context, tokens.size, tokens)
         notes = self._notes(len(documents), tokens.size, text)
         held_out = {"validation": _known_by(text.validation), "test": _known_by(text.test)}
         return Data(train, validation, test, task, sha256(documents), notes=notes, held_out=held_out)
+
+    def _streams(self, tokens: Tokens, text: Divided, documents: Sequence[Document], root: Path) -> list[np.ndarray]:
+        """The tokens of train, validation and test. Raises UserError."""
+        who, found = f"dataset={choice(self)}", []
+        for part, name in zip(text.documents, ("train", "validation", "test"), strict=True):
+            try:
+                found.append(tokens.encode(getattr(text, name), who, root))
+            except UnknownCharacter as error:
+                raise placed(error, documents if len(documents) == 1 else part, who) from error
+        return found
 
     def _tokens(self, text: Divided, who: str) -> Tokens:
         """Those of a saved run, or learned."""

@@ -15,6 +15,14 @@ from pipeline.errors import UserError
 from pipeline.tokens import Content, Tokens, characters, gathered
 
 
+class UnknownCharacter(UserError):
+    """A text has a character that the alphabet lacks."""
+
+    def __init__(self, who: str, character: str, place: int, size: int) -> None:
+        self.character, self.lacking = character, f"is not among the {size:,} that the model knows"
+        super().__init__(f"{who}: the character {character!r} at {place:,} {self.lacking}")
+
+
 @dataclass(frozen=True)
 class Characters(Tokens):
     """`alphabet`: the characters, each once, sorted."""
@@ -46,10 +54,7 @@ class Characters(Tokens):
             if len(unknown):
                 for _ in left:
                     pass  # what is not UTF-8 is named first
-                raise UserError(
-                    f"{who}: the character {chr(found[unknown[0]])!r} at {before + unknown[0]:,} is not among the "
-                    f"{self.size} that the model knows"
-                )
+                raise UnknownCharacter(who, chr(found[unknown[0]]), before + int(unknown[0]), self.size)
             yield tokens
             before += len(piece)
 
