@@ -39,6 +39,7 @@ TINY: tuple[str, ...] = (
 )
 TINY += ("tracking=none", "dataset.context=32", "training.steps=6", "training.validate_every=3")
 KERAS = ("tensorflow", "jax")
+QUICK = ("training.steps=3", "stage.baselines=false", "stage.attention=false")
 DOCS = ("stage=transformer", "dataset=python_docs", *TINY)
 PRODUCTS = ("mm", "addmm", "bmm", "_linear_pointwise")  # as torch names them
 
@@ -194,12 +195,32 @@ def test_another_context_than_the_saved_model_has_positions_for_is_refused(
     said = refused(tmp_path, *words)
     assert said == (
         f"dataset.context={context} with model.start={weights}: that model has learned 32 positions; "
-        "choose dataset.context=32, or model.start_layers=[tokens,blocks*,norm,logits] takes all but them"
+        "choose dataset.context=32, or model.start_layers=[tokens,blocks,norm,logits] takes all but them"
     )
     made = done(tmp_path, *words, re.search(r"model\.start_layers=\S+", said)[0])  # type: ignore[index]
     start = read_json(made / "receipt.json")["initial_weights"]
     assert "positions.embeddings" not in start["loaded"]
     assert "logits.kernel" in start["loaded"]
+
+
+TO_GO_ON = {
+    "dataset.context=16": ("[tokens,blocks]", ("model=gpt", "model.tied=true", "model.norm_place=after", *TINY[1:3])),
+    "dataset.tokens=bytes": ("[units_0]", ("model=gru", "model.width=16")),
+}
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("changed", TO_GO_ON)
+def test_layers_that_a_message_proposes_are_those_of_the_model(tmp_path: Path, changed: str) -> None:
+    """`norm` and `logits` were proposed to a model that has neither, and `blocks*` to one of recurrent units."""
+    layers, model = TO_GO_ON[changed]
+    context, more = ("16", ()) if "context" in changed else ("32", (changed,))
+    words = ("stage=transformer", "dataset=python_docs", *model, *TINY[3:6], *QUICK)
+    base = done(tmp_path, *words, "dataset.context=32")
+    words += (f"dataset.context={context}", *more, f"model.start={base}")
+    said = refused(tmp_path, *words)
+    assert f"model.start_layers={layers} takes all but " in said
+    assert done(tmp_path, *words, f"model.start_layers={layers}")
 
 
 @pytest.mark.wide

@@ -340,6 +340,18 @@ def test_a_saved_run_is_evaluated_to_the_same(run: Path) -> None:
         assert metrics_of(again)[name].value == metrics_of(run)[name].value
 
 
+@pytest.mark.wide
+def test_a_saved_run_of_other_characters_is_refused_with_what_pairs_have(run: Path, tmp_path: Path) -> None:
+    """They were offered `dataset.tokens`, which they lack, and `blocks*`, which their model does."""
+    words = ("stage=seq2seq", "dataset=dates", *WORDS[len(SMALL) :], f"model.start={run}")
+    said = refused(tmp_path, *words)
+    assert "it was trained with another vocabulary (" in said and "dataset.tokens" not in said
+    layers = "model.start_layers=[encoder,encoder_norm,decoder,norm]"
+    assert said.endswith(f"; {layers} takes all but tokens and logits")
+    start = read_json(done(tmp_path, *words, layers) / "receipt.json")["initial_weights"]
+    assert "decoder.0.cross.query.kernel" in start["loaded"] and "tokens.embeddings" not in start["loaded"]
+
+
 PEEKS = """
 from pipeline.contracts import Model
 from pipeline.spec import spec

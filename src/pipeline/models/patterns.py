@@ -26,6 +26,12 @@ def matching(key: str, patterns: Sequence[str], names: Iterable[str], what: str 
     return tuple(name for name in every if any(matches(name, pattern) for pattern in patterns))
 
 
+def all_but(left_out: Iterable[str], names: Iterable[str]) -> str:
+    """Patterns of all layers that these weights lie in but those `left_out`, as a key takes them."""
+    every, fewer = dict.fromkeys(name.partition(".")[0] for name in names), set(left_out)
+    return f"[{','.join(layer for layer in every if layer not in fewer)}]"
+
+
 def _matches_none(key: str, pattern: str, names: Sequence[str], what: str) -> UserError:
     """With the layer or the name that the pattern is like, where there is one, else with more of the names."""
     paths = {".".join(parts[:end]) for name in names for parts in [name.split(".")] for end in range(1, len(parts) + 1)}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import UserError, cut, shown
 from pipeline.models.adapters import adapters_of
-from pipeline.models.patterns import matches, matching
+from pipeline.models.patterns import all_but, matches, matching
 from pipeline.models.weights import Names, fit_to, initial, own_start
 from pipeline.runs import weights
 from pipeline.runs.fit import Start
@@ -121,9 +121,10 @@ def _check_context(experiment: Experiment, saved: Weights, made: Weights) -> Non
     length = len(saved[POSITIONS])
     taken = not wanted.start_layers or any(matches(POSITIONS, pattern) for pattern in wanted.start_layers)
     if taken and length != context:
+        layers = all_but((POSITIONS.partition(".")[0],), made)
         raise UserError(
             f"dataset.context={context} with model.start={wanted.start}: that model has learned {length} positions; "
-            f"choose dataset.context={length}, or model.start_layers=[tokens,blocks*,norm,logits] takes all but them"
+            f"choose dataset.context={length}, or model.start_layers={layers} takes all but them"
         )
 
 

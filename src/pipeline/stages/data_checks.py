@@ -14,9 +14,11 @@ from pipeline.experiment.checks import check_monitor
 from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
 from pipeline.models import may_be_too_large
-from pipeline.models.patterns import matches
+from pipeline.models.patterns import all_but, matches
 from pipeline.profilers import window
+from pipeline.runs import weights
 from pipeline.runs.json_files import read_json
+from pipeline.runs.weights import SAFETENSORS
 from pipeline.spec import choice, is_shipped
 from pipeline.stages import measuring
 from pipeline.stages.shapes import check_shapes
@@ -146,9 +148,21 @@ def check_vocabulary(experiment: Experiment, task: Task) -> None:
         dataset = f"dataset={choice(experiment.dataset)} ({_described(now, saved)})"
         raise UserError(
             f"model.start={start.start}: it was trained with another vocabulary ({_described(saved, now)}) than that "
-            f"of {dataset}; dataset.tokens=<that run> uses that run's, dataset.tokens=bytes is the same for every "
-            "text, and model.start_layers=[blocks*] takes the blocks alone"
+            f"of {dataset}; {_instead(experiment, Path(start.start))}"
         )
+
+
+def _instead(experiment: Experiment, start: Path) -> str:
+    """What would go with the weights of a saved run."""
+    from pipeline.datasets.corpus import Corpus
+
+    taken = "model.start_layers takes some of the file"
+    if start.suffix != SAFETENSORS:  # which has a framework's own names
+        layers = all_but((name.partition(".")[0] for name in OF_TOKENS), weights.load(start))
+        taken = f"model.start_layers={layers} takes all but tokens and logits"
+    if not isinstance(experiment.data_source, Corpus):
+        return taken
+    return f"dataset.tokens=<that run> uses that run's, dataset.tokens=bytes is the same for every text, and {taken}"
 
 
 def _described(tokens: Mapping[str, Any], other: Mapping[str, Any]) -> str:
