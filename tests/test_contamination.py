@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pipeline.datasets import text_overlap
 from pipeline.datasets.duplicates import hashes, in_one_dtype, overlap
 from pipeline.datasets.text import Text
-from pipeline.datasets.text_overlap import WINDOW, Common, common, fingerprints, sampled
+from pipeline.datasets.text_overlap import WINDOW, Common, common, counted, fingerprints, sampled
 from pipeline.runs.result import read_result
 from pipeline.stages.contamination import UNKNOWN, _contamination, learned_by, lineage
 
@@ -74,6 +74,21 @@ def test_few_samples_are_counted() -> None:
     assert sampled(10**9, [1_000, 20_000]) == 64 and sampled(10_000, [1_000, 0]) == 1
     assert sampled(50_000_000, [5_000_000]) == 64  # as many bytes as no one waits for
     assert sampled(1_000_000, [100, 10**9]) == 64  # the hashes of all windows of a GB are 8 GB
+
+
+@pytest.mark.parametrize("line", [b"x", b"ab cde\n", b"0123456789,abcdefghij\n" * 3])
+def test_of_a_text_that_repeats_itself_enough_is_looked_at(line: bytes) -> None:
+    """None of its few different windows was among one in 32: 0 % was found where all of it was there."""
+    text = line * (2_000_000 // len(line))
+    (found,) = common(text[:1_800_000], [text[1_800_000:]])
+    assert found.share == 1 and found.windows >= 1000
+    (other,) = common(bytes(reversed(text[:1_800_000])) + b"-", [text[1_800_000:] + line.upper() * 1000])
+    assert other.share == 0 or len(set(line)) < 3
+
+
+def test_the_windows_of_a_text_that_repeats_itself_take_no_memory_each() -> None:
+    windows, counts = counted(b"ab cde\n" * 1_000_000, 1)
+    assert len(windows) == 7 and counts.sum() == 7_000_000 - WINDOW + 1
     assert str(Common(0.3, 15, whole=False)) == "about 30% (by 15 samples alone)"
     assert str(Common(0.3, 15, whole=True)) == str(Common(0.3, 1500, whole=False)) == "about 30%"
 

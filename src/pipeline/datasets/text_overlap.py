@@ -45,8 +45,11 @@ class Common(NamedTuple):
 def common(trained: Content, tested: Sequence[Content]) -> list[Common]:
     """What of each text of `tested` occurs in `trained`, estimated from its fingerprints."""
     one_of = sampled(len(trained), [len(text) for text in tested])
-    windows = [fingerprints(text, one_of) for text in tested]
-    known = np.sort(np.concatenate(windows))
+    windows = [counted(text, one_of) for text in tested]
+    while one_of > 1 and any(_few(text, counts, one_of) for text, (_, counts) in zip(tested, windows, strict=True)):
+        one_of //= 2
+        windows = [counted(text, one_of) for text in tested]
+    known = np.unique(np.concatenate([hashes for hashes, _ in windows]))
     there = np.zeros(len(known), bool)
     begins = np.zeros(2**BEGIN, bool)  # a quick look, before the search
     begins[known >> SHIFT] = True
@@ -54,8 +57,25 @@ def common(trained: Content, tested: Sequence[Content]) -> list[Common]:
         near = hashes[begins[hashes >> SHIFT]]
         places = np.minimum(np.searchsorted(known, near), len(known) - 1)
         there[places[known[places] == near]] = True
-    shares = [float(there[np.searchsorted(known, each)].mean()) if len(each) else 0.0 for each in windows]
-    return [Common(share, len(each), one_of == 1) for share, each in zip(shares, windows, strict=True)]
+    found = []
+    for hashes, counts in windows:
+        both, every = int(counts[there[np.searchsorted(known, hashes)]].sum()), int(counts.sum())
+        found.append(Common(both / every if every else 0.0, every, one_of == 1))
+    return found
+
+
+def _few(text: Content, counts: np.ndarray, one_of: int) -> bool:
+    """Whether much fewer windows were taken than of most texts: one that repeats itself has few different ones."""
+    return bool(counts.sum() < (len(text) - WINDOW + 1) / one_of / 4)
+
+
+def counted(text: Content, one_of: int) -> tuple[np.ndarray, np.ndarray]:
+    """The fingerprints that differ, sorted, and how often each occurs."""
+    pieces = [np.unique(piece, return_counts=True) for piece in _pieces(text, one_of)]
+    hashes = np.concatenate([np.empty(0, np.uint64), *(piece for piece, _ in pieces)])
+    found, which = np.unique(hashes, return_inverse=True)
+    times = np.concatenate([np.empty(0, np.int64), *(counts for _, counts in pieces)])
+    return found, np.bincount(which, times, len(found)).astype(np.int64)
 
 
 def sampled(trained: int, tested: Sequence[int]) -> int:
