@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -252,6 +253,14 @@ def test_copies_of_a_file_are_no_documents_beside_it(tmp_path: Path) -> None:
     assert [bytes(document).decode() for document in dataset.documents(tmp_path)] == texts
     said = f"dataset.path={tmp_path}: 2 of 5 files are copies of others, and left out"
     assert dataset.load(tmp_path, 0).notes[-1] == said
+
+
+def test_a_pipe_is_no_text_and_no_missing_file(tmp_path: Path) -> None:
+    """`dataset.path=<(zcat text.gz)`: it was "no such file"."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError) as refused:
+        Text(path=f"{tmp_path}/pipe").load(tmp_path, 0)
+    assert str(refused.value) == f"dataset.path={tmp_path}/pipe: not a regular file"
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline.datasets.corpus import Corpus, Divided
 from pipeline.datasets.documents import Document, File, sha256
 from pipeline.errors import UserError
-from pipeline.machine.regular_file import as_named
+from pipeline.machine.regular_file import as_named, fault_of
 from pipeline.spec import spec
 from pipeline.tokens import characters
 
@@ -62,7 +62,7 @@ class Text(Corpus):
         if self.path is None:
             raise UserError("dataset.path=null: name a file, a folder or a pattern, as 'texts/*.txt'")
         path = as_named(self.path)
-        missing = "no such file"
+        missing: str | None = None
         if path.is_dir():
             missing = "a folder without files"
             found = [one for one in path.rglob("*") if one.is_file() and not _hidden(one.relative_to(path))]
@@ -71,7 +71,7 @@ class Text(Corpus):
         else:
             names = glob.glob(str(path), recursive=True)  # noqa: PTH207  # Path.glob takes no absolute pattern
             found = [Path(name) for name in names if Path(name).is_file()]
-            missing = "the pattern matches no file" if glob.has_magic(str(path)) else missing
+            missing = "the pattern matches no file" if glob.has_magic(str(path)) else fault_of(path)
         if not found:
             raise UserError(f"dataset.path={self.path}: {missing}")
         return sorted(found)
