@@ -84,7 +84,8 @@ class Said:
 class Late(Kernel):
     """NumPy's product after `call_s` seconds of work that a call may take; a user's kernel, as it is not ours.
 
-    `prepare_s`: seconds that it takes to prepare. `fails_after`: runs, in a process, after which it raises.
+    `prepare_s`: seconds that it takes to prepare. `fails_after`: runs, in a process, after which it raises;
+    `stops_after`: after which it returns at once.
     """
 
     processor: ClassVar[Literal["cpu", "gpu"]] = "cpu"
@@ -93,6 +94,7 @@ class Late(Kernel):
     call_s: float = 0.0
     prepare_s: float = 0.0
     fails_after: int | None = None
+    stops_after: int | None = None
 
     def prepare(self, operands: Operands, threads: int) -> Launch:
         time.sleep(self.prepare_s)
@@ -164,6 +166,8 @@ class LateLaunch(Matmul):
         self.kernel, self.runs = kernel, 0
 
     def run(self) -> None:
+        if self.kernel.stops_after is not None and self.runs >= self.kernel.stops_after:
+            return
         until = time.process_time() + self.kernel.call_s  # what others compute meanwhile is not the kernel's
         while time.process_time() < until:
             pass
@@ -568,7 +572,7 @@ def test_the_kernel_of_the_page_is_right_as_the_page_launches_it(tmp_path: Path)
     [
         (Late(prepare_s=0.6), None),
         (Late(call_s=5.0), "sizes, at M=N=K=16, fp32, column-major: has not ended after 0 s"),
-        (Late(fails_after=1), "raises ValueError: enough"),
+        (Late(fails_after=1), "sizes, at M=N=K=16, fp32, column-major: raises ValueError: enough"),
     ],
 )
 def test_the_limit_is_that_of_a_run(kernel: Late, fault: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -759,6 +763,15 @@ def test_a_kernel_that_fails_while_it_is_timed_is_a_row() -> None:
     assert fault is not None
     assert without_place(fault) == "at M=N=K=32, fp32, column-major, while it was timed: raises ValueError: enough"
     assert bench.yardstick == "numpy"
+
+
+def test_a_kernel_that_computes_nothing_any_more_while_it_is_timed_is_wrong() -> None:
+    """D was right, as a run before had left it: a kernel that had stopped had the rate of an empty call."""
+    bench = bench_of(Numpy(), Late(stops_after=6), sizes=(32, 48), seconds=0.2)
+    assert [list(found) for found in bench.times.values()] == [["numpy"], ["numpy"]]
+    fault = str(bench.verdicts["late_stops_after_6"].fault)
+    said = "at M=N=K=32, fp32, column-major, after it was timed: 1024 of 1024 elements are wrong: D[0,0] = nan, not "
+    assert fault.startswith(said)
 
 
 def test_a_turn_that_fails_is_the_last_of_its_kernel() -> None:

@@ -251,8 +251,13 @@ def _same_bits(one: np.ndarray, other: np.ndarray) -> bool:
     return np.array_equal(one.view(np.int32), other.view(np.int32))
 
 
-def right(made: Operands, launch: Launch, seed: int) -> Check:
-    """What a launch has left in D, against float64."""
+def right(made: Operands, launch: Launch, seed: int, calls: int) -> Check:
+    """What a sample of `calls` runs, as they were timed, leaves in a D that is poisoned again, against float64.
+
+    Without the poison D would be right of a kernel that computes nothing any more, as a run before has left it.
+    """
+    launch.refill(made.d)
+    launch.seconds(calls)
     return check(made, _result(made, launch), _rows(made.gemm, seed))
 
 
@@ -307,11 +312,18 @@ def _heard(pipe: Connection, limit: float | None, printed: Path | None) -> bool:
 
 
 def _send(to: Connection, problems: list[Case], prepare: Prepare, seed: int, printed: Path | None) -> None:
+    at = problems[0]
+
+    def watch(case: Case, running: bool) -> None:
+        nonlocal at
+        at = case
+        to.send((problems.index(case), running))
+
     redirect(printed)
     try:
-        to.send(_verify(problems, prepare, seed, lambda case, running: to.send((problems.index(case), running))))
+        to.send(_verify(problems, prepare, seed, watch))
     except Exception as error:  # whatever the user's code may raise
-        to.send(Verdict(0, 0.0, 0.0, in_words(error)))
+        to.send(Verdict(0, 0.0, 0.0, f"{_called(at)}: {in_words(error)}"))
 
 
 def in_words(error: Exception) -> str:

@@ -213,7 +213,7 @@ class Bench(Found):
             if name not in self.timed:
                 continue
             with self._its_own_row((gemm, name)):
-                after = right(made[gemm], launch, self.plan.seed)
+                after = right(made[gemm], launch, self.plan.seed, found[gemm, name].calls)
                 if after.fault:
                     self._wrong(
                         self.timed[name], Verdict(1, 0.0, 0.0, f"at {gemm.in_full}, after it was timed: {after.fault}")
