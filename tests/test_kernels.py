@@ -427,6 +427,19 @@ def test_a_source_that_changes_while_it_is_compiled_is_not_kept(
     assert compiled.compiled(source).loaded()["one"]() == 2
 
 
+def test_a_source_may_have_bytes_of_another_encoding(tmp_path: Path) -> None:
+    """The compiler shows the line, which was read as UTF-8: UnicodeDecodeError, "prepare raises"."""
+    file = tmp_path / "mine.cpp"
+    text = (Path(__file__).parent / "own_kernel.cpp").read_text()
+    file.write_text(text.replace("float sum = 0;", "float sum = 0; int one; // Größe"), encoding="latin-1")
+    kernel = Source(file=str(file))
+    launch = kernel.prepare(operands(GEMM, 0), 1)
+    assert "unused variable" in str(launch.facts[WARNINGS])
+    file.write_text(text.replace("float sum = 0;", "float sum = ; // Größe"), encoding="latin-1")
+    with pytest.raises(UserError, match=r"^mine\.cpp: does not compile .*mine\.cpp:\d+:\d+: error: "):
+        kernel.prepare(operands(GEMM, 0), 1)
+
+
 def test_a_library_without_the_compilers_words_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of before they were kept: its warnings would never be said."""
     monkeypatch.setenv("PIPELINE_CACHE", str(tmp_path / "cache"))

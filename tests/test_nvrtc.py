@@ -214,6 +214,23 @@ def test_a_source_that_does_not_compile_is_shown_with_the_compilers_lines() -> N
         _compiled('extern "C" __global__ void gemm(int *x) { x[0] = nothing; }')
 
 
+LARGE = """extern "C" __global__ void gemm(float *x) {
+    __shared__ float kept[100000];
+    kept[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = kept[99999 - threadIdx.x];
+}
+"""
+
+
+def test_what_the_assembler_refuses_is_named_by_its_error() -> None:
+    """The message had the assembler's first line, which is none: "ptxas info    : 0 bytes gmem"."""
+    with pytest.raises(
+        UserError, match=r"^mine\.cu: does not compile \(NVRTC .*, sm_80\): ptxas error .*uses too much shared data"
+    ):
+        _compiled(LARGE)
+
+
 THREE = """extern "C" __global__ void __launch_bounds__(32) first(float *D) { D[threadIdx.x] = 1; }
 extern "C" __global__ void gemm(const float *A, float *D) {
     __shared__ float kept[64];

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -339,6 +340,44 @@ def test_a_kernel_that_never_ends_is_stopped(kernel: Kernel) -> None:
 def test_a_source_that_does_not_compile_is_shown_with_the_compilers_lines(kernel: Kernel) -> None:
     with pytest.raises(UserError, match=r"^mine\.cu: does not compile \(g\+\+\): .*mine\.cu:6:\d+: error: .*nothing"):
         kernel("int *x", "x[0] = nothing;")
+
+
+def test_a_source_may_have_bytes_of_another_encoding(tmp_path: Path) -> None:
+    source, x = tmp_path / "mine.cu", np.zeros(1, np.int32)
+    source.write_text('extern "C" __global__ void mine(int *x) { x[0] = 7; int one; } // Größe\n', encoding="latin-1")
+    build(source, "mine").launch((1, 1, 1), (1, 1, 1), [column("x", x)])
+    assert x[0] == 7
+
+
+def test_a_source_without_the_function_says_how_it_is_declared(tmp_path: Path) -> None:
+    """The message was the compiler's on a file of ours: "<command-line>: error: 'gemm' was not declared"."""
+    (tmp_path / "mine.cu").write_text('extern "C" __global__ void product(int *x) { x[0] = 7; }\n')
+    said = r'^mine\.cu: has no function gemm; declare it extern "C" __global__ void gemm\(\.\.\.\), with the arguments'
+    with pytest.raises(UserError, match=said):
+        build(tmp_path / "mine.cu", "gemm")
+
+
+def test_a_function_of_cuda_that_the_shim_lacks_is_not_only_undeclared(kernel: Kernel) -> None:
+    """The message read as if CUDA did not have it either."""
+    lacks = r"^mine\.cu: does not compile .*__brev.* was not declared in this scope.* \(if CUDA has it, a GPU alone "
+    with pytest.raises(UserError, match=lacks):
+        kernel("unsigned *x", "x[0] = __brev(x[0]);")
+
+
+def test_a_kernel_prints_and_traps_as_in_cuda(kernel: Kernel, capfd: pytest.CaptureFixture[str]) -> None:
+    """Both are there without a header, in nvcc as in NVRTC."""
+    program = kernel("int n", 'if (n) __trap(); printf("thread %d\\n", threadIdx.x);')
+    program.launch((1, 1, 1), (2, 1, 1), [np.int32(0)])
+    ctypes.CDLL(None).fflush(None)
+    assert sorted(capfd.readouterr().out.splitlines()) == ["thread 0", "thread 1"]
+    assert "thread (0,0,0) of block (0,0,0): calls __trap" in fault(program, 1, np.int32(1))
+
+
+def test_threads_are_counted_as_english_does(kernel: Kernel) -> None:
+    program = kernel("int n", "if (threadIdx.x == 0) __syncthreads();")
+    assert "1 thread waits in __syncthreads (line 6), 63 threads have ended" in _sorted(fault(program, 64, np.int32(0)))
+    program = kernel("int n", "if (threadIdx.x) __syncthreads();")
+    assert "63 threads wait in __syncthreads (line 6), 1 thread has ended" in _sorted(fault(program, 64, np.int32(0)))
 
 
 def test_the_order_of_threads_is_drawn_from_the_seed(kernel: Kernel) -> None:

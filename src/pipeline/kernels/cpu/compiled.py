@@ -27,6 +27,7 @@ from pipeline.machine.cache_folder import cache_root, cannot_write_cache
 COMPILERS = ("g++", "clang++", "c++")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-Wall", "-shared", "-fPIC", "-pthread")
 LIMIT_S = 120.0
+ERROR = re.compile(r"\b(?:error|fatal) *:")  # of a compiler, and of CUDA's assembler: "ptxas error   : ..."
 
 
 @dataclass(frozen=True)
@@ -113,12 +114,13 @@ def _compile(
         with tempfile.TemporaryDirectory(dir=file.parent) as folder:
             made = Path(folder) / file.name
             command = [program, *flags, os.path.relpath(source), "-o", str(made)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+            done = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False)
+            said = done.stderr.decode(errors="replace")  # it shows lines of a source, whatever their encoding
             if done.returncode:
-                raise refused(name, Path(program).name, done.stderr)
+                raise refused(name, Path(program).name, said)
             if not unchanged():
                 raise UserError(f"{name}: was changed while it was compiled; run the command again")
-            _warnings_of(file).write_text(done.stderr, encoding="utf-8")
+            _warnings_of(file).write_text(said, encoding="utf-8")
             made.replace(file)
     except subprocess.TimeoutExpired as error:
         raise UserError(f"{name}: {Path(program).name} has not ended after {LIMIT_S:.0f} s") from error
@@ -139,7 +141,7 @@ def _kept_warnings(file: Path) -> tuple[str, ...]:
 def refused(name: str, compiler: str, said: str) -> UserError:
     """All that the compiler has said goes to standard error; the message has the first of its errors."""
     say(messages(), said.strip())
-    first = next((line for line in said.splitlines() if "error:" in line), said.strip().partition("\n")[0])
+    first = next((line for line in said.splitlines() if ERROR.search(line)), said.strip().partition("\n")[0])
     return UserError(f"{name}: does not compile ({compiler}): {first}")
 
 
@@ -165,10 +167,10 @@ def included(source: Path, flags: tuple[str, ...] = (), *, system: bool = False)
 def _included(program: str, source: Path, flags: tuple[str, ...], _content: str) -> tuple[Path, ...]:
     """By the compiler's own list for make, with the flags that it is compiled with, as these define macros."""
     command = [program, *FLAGS, *flags, str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    done = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False)
     if done.returncode:
         return ()
-    listed = done.stdout.replace("\\\n", " ").partition(":")[2]
+    listed = os.fsdecode(done.stdout).replace("\\\n", " ").partition(":")[2]
     names = [name.replace("\\ ", " ") for name in re.findall(r"(?:\\.|\S)+", listed)]
     return tuple(found for name in dict.fromkeys(names) if (found := Path(name).absolute()) != source)
 

@@ -33,6 +33,7 @@ WATCHED = (
     "-Wno-unknown-pragmas",
 )
 LINKED = ("-Wl,-Bsymbolic", "-nodefaultlibs", "-lstdc++", "-lm", "-lc", "-lgcc_s")
+DYNAMIC = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w ]+?)\s+(\w+)\[\]")
 STEPS = 100_000_000  # basic blocks of a launch, all threads together: some seconds
 
 
@@ -179,7 +180,7 @@ def build(
     Raises UserError with the compiler's lines where it does not compile.
     """
     names = [f"-D{one}" for one in defines]
-    declared = re.search(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w ]+?)\s+(\w+)\[\]", source.read_text())
+    declared = DYNAMIC.search(source.read_text(encoding="utf-8", errors="replace"))
     if declared:
         names += [f"-DDYNAMIC_TYPE={declared[1]}", f"-DDYNAMIC_NAME={declared[2]}", f"-DDYNAMIC_BYTES={dynamic}"]
     flags = (
@@ -193,7 +194,26 @@ def build(
         *LINKED,
     )
     decides = dict.fromkeys((source, *beside, *headers(source, defines, beside), *HEADERS))
-    return Program(compiled(HERE / "program.cpp", tuple(decides), flags, source.name), source)
+    try:
+        return Program(compiled(HERE / "program.cpp", tuple(decides), flags, source.name), source)
+    except UserError as error:
+        raise _explained(error, source, kernel) from error
+
+
+def _explained(error: UserError, source: Path, kernel: str) -> UserError:
+    """Of what does not compile: the function that is missing, and that CUDA may have what the shim does not."""
+    if "<command-line>" in str(error):  # where the function's name stands
+        declared = f'extern "C" __global__ void {kernel}(...)'
+        return UserError(
+            f"{source.name}: has no function {kernel}; declare it {declared}, with the arguments that docs/kernels.md "
+            "gives"
+        )
+    if "not declared in this scope" not in str(error):
+        return error
+    return UserError(
+        f"{error} (if CUDA has it, a GPU alone can run this kernel: on the CPU the shim does, with the functions in "
+        "src/pipeline/kernels/shim/include)"
+    )
 
 
 def headers(source: Path, defines: Sequence[str], beside: Sequence[Path]) -> tuple[Path, ...]:

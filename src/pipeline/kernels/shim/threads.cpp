@@ -137,21 +137,24 @@ private:
 
 unsigned lanes_of(unsigned warp) { return std::min<unsigned>(32, threads.size() - warp * 32); }
 
-// Where the threads of a block stand, in words: "96 threads wait in __syncthreads (line 40), 32 have ended".
+// Where the threads of a block stand, in words: "96 threads wait in __syncthreads (line 40), 32 threads have ended".
 std::string where_threads_are()
 {
-    std::vector<std::pair<std::string, int>> places;
+    std::vector<std::pair<std::string, int>> places;  // "" where they have ended
     for (const Thread &thread : threads) {
-        std::string place = "have ended";
+        std::string place;
         if (thread.state != State::ended)
-            place = "wait in " + std::string(thread.call) + " (line " + std::to_string(thread.line) + ")";
+            place = " in " + std::string(thread.call) + " (line " + std::to_string(thread.line) + ")";
         auto found = std::find_if(places.begin(), places.end(), [&](auto &one) { return one.first == place; });
         if (found == places.end()) places.emplace_back(place, 1);
         else found->second++;
     }
     std::string words;
-    for (auto &[place, count] : places)
-        words += (words.empty() ? "" : ", ") + std::to_string(count) + " threads " + place;
+    for (auto &[place, count] : places) {
+        const bool one = count == 1, ended = place.empty();
+        words += (words.empty() ? "" : ", ") + std::to_string(count) + (one ? " thread " : " threads ");
+        words += ended ? one ? "has ended" : "have ended" : (one ? "waits" : "wait") + place;
+    }
     return words;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>  // printf, which needs no header in CUDA
 #include <cstring>
 #include <utility>
 
@@ -93,6 +94,8 @@ SHIM_CALL void call(void (*kernel)(P...), void **arguments)
 #define warpSize 32
 
 inline void __syncthreads(int line = __builtin_LINE()) { shim::block_barrier(line); }
+
+[[noreturn]] inline void __trap() { shim::refuse("calls __trap"); }
 
 inline void __syncwarp(unsigned mask = 0xffffffffu, int line = __builtin_LINE())
 {
