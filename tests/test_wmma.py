@@ -706,8 +706,40 @@ def test_a_ladders_labels_lie_in_the_figure_and_have_digits(
     said = [text.get_text() for text in axes.texts]
     assert said[-1] == "numpy 0.24" and said[1::2][:2] == ["0.024", "0.024  1.00×"]
     yardstick, first = (axes.texts[at].get_window_extent() for at in (-1, 0))
-    assert first.y1 < axes.bbox.y1 < yardstick.y0 and yardstick.y1 < axes.title.get_window_extent().y0
-    assert axes.title.get_window_extent().y1 <= figure.bbox.y1
+    (title,) = figure.texts
+    assert first.y1 < axes.bbox.y1 < yardstick.y0 and yardstick.y1 < title.get_window_extent().y0
+    assert title.get_window_extent().y1 <= figure.bbox.y1
+
+
+@pytest.mark.parametrize("pad", [(0, 0, 0), (16, 8, 24)])
+def test_a_ladders_title_lies_in_the_figure(
+    pad: tuple[int, int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three sizes, beside other processes, it was cut at the figure's right edge."""
+    bench = seen(dict.fromkeys(LADDER[:2], (1e-3,)), 0.3)
+    (one,) = bench.plan.problems
+    gemm = replace(one, m=2047, n=515, k=1023, pad=pad, alpha=-0.5 if any(pad) else 1.0)
+    bench.plan, bench.times = replace(bench.plan, problems=(gemm,)), {gemm: bench.times[one]}
+    rungs = sorted((one for one in bench.shown.values() if one.rung is not None), key=lambda one: one.rung or 0)
+    figure = drawn_by(monkeypatch, figures, lambda: figures.ladder(tmp_path / "ladder.png", bench, rungs))
+    (title,) = figure.texts
+    box = title.get_window_extent()
+    assert title.get_text() == f"D = alpha·A·B + beta·C, {gemm}, 2 threads beside other processes"
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
+    assert figure.axes[0].get_window_extent().y1 <= box.y0 and box.y1 <= figure.bbox.y1
+
+
+def test_the_title_of_padding_lies_in_the_figure_beside_a_long_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The legend makes the axes narrow."""
+    sizes = {256 + step: 1.0 for step in STEPS}
+    name = "a_matrix_product_of_forty_one_letters_xxx"
+    around = Around({"numpy": sizes, name: sizes}, {"numpy": sizes, name: sizes}, {})
+    title, path = figures.title(seen({"numpy": (1.0,)}, 0.3), ["numpy"]), tmp_path / "padding.png"
+    figure = drawn_by(monkeypatch, padding, partial(padding.draw, path, around, title))
+    (drawn,) = figure.texts
+    assert 0 <= drawn.get_window_extent().x0 < drawn.get_window_extent().x1 <= figure.bbox.x1
 
 
 def test_sizes_that_lie_close_together_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -730,7 +762,7 @@ def test_a_ladder_of_a_gpus_rates_can_be_read(tmp_path: Path, monkeypatch: pytes
     figure = drawn_by(monkeypatch, figures, lambda: figures.ladder(tmp_path / "ladder.png", bench, rungs))
     (axes,) = figure.axes
     assert "200,000" in [one.get_text() for one in axes.get_xticklabels()]
-    assert axes.get_title().startswith("D = alpha·A·B + beta·C, 64 fp32, column-major, ")
+    assert figure.get_suptitle().startswith("D = alpha·A·B + beta·C, 64 fp32, column-major, ")
 
 
 def test_the_figure_of_padding_says_where_and_beside_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -740,7 +772,7 @@ def test_the_figure_of_padding_says_where_and_beside_whom(tmp_path: Path, monkey
         title = figures.title(seen({"numpy": (1.0,)}, had), around.rates)
         path = tmp_path / "padding.png"
         figure = drawn_by(monkeypatch, padding, partial(padding.draw, path, around, title))
-        assert figure.axes[0].get_title() == f"D = alpha·A·B + beta·C, fp32, column-major, {end}"
+        assert figure.get_suptitle() == f"D = alpha·A·B + beta·C, fp32, column-major, {end}"
 
 
 @settings(deadline=None)  # the first figure of a process takes longer

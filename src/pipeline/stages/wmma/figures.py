@@ -169,7 +169,7 @@ def ladder(path: Path, bench: Found, rungs: Sequence[Kernel]) -> None:
     axes.set_xlabel("GFLOP/s, sustained; after it the gain over the rung before")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
     plain(axes)
-    axes.set_title(f"D = alpha·A·B + beta·C, {gemm}, {_where(bench, processor)}", fontsize=10, pad=16)
+    figure.suptitle(f"D = alpha·A·B + beta·C, {gemm}, {_where(bench, processor)}", fontsize=10, wrap=True)
     save(figure, path)
 
 

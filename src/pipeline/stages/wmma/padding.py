@@ -151,7 +151,7 @@ def draw(path: Path, around: Around, title: str) -> None:
     )
     plain(axes)
     figure.legend(frameon=False, fontsize=8, loc="outside right center")
-    axes.set_title(title, fontsize=10)
+    figure.suptitle(title, fontsize=10, wrap=True)
     save(figure, path)
 
 
