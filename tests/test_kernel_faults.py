@@ -733,10 +733,13 @@ class Built(Late):
     """`machine_code` raises, or gives what is none."""
 
     raises: bool = False
+    refuses: bool = False
 
-    def machine_code(self, dtype: str, architecture: int) -> Any:  # noqa: ARG002
+    def machine_code(self, dtype: str, architecture: int) -> Any:
         if self.raises:
             raise ValueError("enough")
+        if self.refuses:
+            raise RunError(f"{self.name}, {dtype}, sm_{architecture}: {'its machine code has no HMMA ' * 9}".strip())
         return 3
 
 
@@ -747,6 +750,17 @@ def test_machine_code_that_a_users_kernel_cannot_give_is_a_row(raises: bool) -> 
     (row,) = machine_code.refused(machine_code.built([kernel], lambda _: "fp32", [90], 1))
     said = "raises ValueError: enough" if raises else "machine_code gave a int, not a MachineCode"
     assert without_place(row) == f"{kernel.name}, fp32, sm_90: {said}"
+
+
+def test_machine_code_that_is_refused_is_named_once_and_has_room() -> None:
+    """The message had the kernel twice, and the table a column of words one below the other."""
+    kernel = Built(refuses=True)
+    found = machine_code.built([kernel], lambda _: "fp32", [90], 1)
+    (row,), (table,) = machine_code.refused(found), machine_code.table(found)
+    assert row.startswith(f"{kernel.name}, fp32, sm_90: its machine code") and row.count(kernel.name) == 1
+    assert table.rows == ((kernel.name, "fp32, sm_90", "", "", "", "REFUSED"),)
+    ((name, said),) = machine_code.summary(found)
+    assert (name, said[:39]) == (f"{kernel.name} sm_90", "REFUSED: its machine code has no HMMA i")
 
 
 def test_a_fact_that_the_receipt_cannot_keep_is_wrong_and_the_others_are_timed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -120,9 +122,49 @@ def test_what_the_interpreter_raises_is_one_message() -> None:
     object.__setattr__(kernel, "module", "tiles")  # which has no kernel
     launch = kernel.rehearse(operands(Gemm(m=8, n=8, k=8, dtype="fp16"), 0))
     assert launch is not None
-    with pytest.raises(RunError, match="AttributeError") as raised:
+    with pytest.raises(RunError, match=r"^AttributeError") as raised:
         launch.run()
     assert "\n" not in str(raised.value)
+    large = Triton(block=(4096, 4096, 16)).rehearse(operands(Gemm(m=8, n=8, k=8, dtype="fp16"), 0))
+    assert large is not None
+    with pytest.raises(RunError, match=r"^Triton: .*exceeds triton maximum tensor numel"):  # without RunError before it
+        large.run()
+
+
+PROGRAM = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def inner(D):
+    tl.store(D, tl.dott(1.0))
+
+
+@triton.jit
+def gemm({}):
+    inner(D)
+"""
+
+
+@pytest.mark.wide
+def test_what_triton_cannot_compile_is_named_without_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message had the program from its first line on, in one line, and not what was wrong in a function of it."""
+    names = ["A", "B", "C", "D", "M", "N", "K", "lda", "ldb", "ldc", "alpha", "beta"]
+    constants = (f"{name}: tl.constexpr" for name in Triton(block=(16, 16, 16)).constants(Gemm(m=1, n=1, k=1)))
+    (tmp_path / "mine_in_triton.py").write_text(PROGRAM.format(", ".join((*names, *constants))))
+    monkeypatch.syspath_prepend(tmp_path)
+
+    class Mine(Triton):
+        def program(self) -> Any:
+            return importlib.import_module("mine_in_triton").gemm
+
+    with pytest.raises(RunError) as raised:
+        Mine(block=(16, 16, 16)).machine_code("fp16", 90)
+    said = str(raised.value).partition("sm_90: ")[2]
+    assert said.startswith("Triton: at ") and "no attribute 'dott'" in said
+    assert "constexpr" not in said and "\n" not in said and len(said) < 200
 
 
 def test_a_block_is_as_large_as_the_shared_memory_of_a_gpu_allows() -> None:

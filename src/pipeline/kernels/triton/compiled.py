@@ -66,6 +66,8 @@ def _compiled(kernel: TritonSource, dtype: str, architecture: int) -> Any:
     from triton.compiler import ASTSource
     from triton.errors import TritonError
 
+    from pipeline.kernels.triton.messages import one_line
+
     keep_compiled()
     constants = kernel.constants(Gemm(m=16, n=16, k=16, dtype=dtype, order="row"))
     pointer = POINTERS[dtype]
@@ -80,8 +82,7 @@ def _compiled(kernel: TritonSource, dtype: str, architecture: int) -> Any:
             options={"num_warps": kernel.warps, "num_stages": kernel.stages},
         )
     except (TritonError, RuntimeError) as error:
-        said = " ".join(str(error).split())
-        raise RunError(f"{kernel.name}, {dtype}, sm_{architecture}: Triton: {said}") from error
+        raise RunError(f"{kernel.name}, {dtype}, sm_{architecture}: Triton: {one_line(error)}") from error
 
 
 def _usage(cubin: bytes) -> tuple[int, int]:

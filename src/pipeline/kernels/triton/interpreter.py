@@ -98,5 +98,7 @@ def answer(requests: Connection) -> None:
             launch = TritonLaunch(kernel, Operands(gemm, a, b, c, d), "cpu", d)
             launch.run()
             requests.send([whole for whole, _, _ in memory])
-        except Exception as error:  # of the interpreter's or of the program
+        except RunError as error:
+            requests.send(str(error))
+        except Exception as error:  # of the program
             requests.send(f"{type(error).__name__}: {' '.join(str(error).split())}")

@@ -14,6 +14,7 @@ from triton.errors import TritonError
 from pipeline.errors import RunError
 from pipeline.kernels.torch.launch import TorchLaunch, card_name
 from pipeline.kernels.triton.cache import keep_compiled
+from pipeline.kernels.triton.messages import one_line
 
 if TYPE_CHECKING:
     from pipeline.kernels.gemm import Operands
@@ -54,7 +55,7 @@ class TritonLaunch(TorchLaunch):
         try:
             self.program[self.grid](self.a, self.b, self.c, self.d, *sizes, **kernel.constants(gemm), **settings)
         except TritonError as error:
-            raise RunError(f"Triton: {' '.join(str(error).split())}") from error
+            raise RunError(f"Triton: {one_line(error)}") from error
 
     def _processors(self) -> int:
         if self.device.type == "cpu":

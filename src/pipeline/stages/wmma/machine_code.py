@@ -26,7 +26,7 @@ def built(
         except Exception as error:  # whatever the user's code may raise
             if is_ours(kernel) and not isinstance(error, Readable):
                 raise
-            return in_words(error)
+            return in_words(error).removeprefix(f"{kernel.name}, {dtype}, sm_{architecture}: ")
         if made is None or isinstance(made, MachineCode):
             return made
         return f"machine_code gave a {type(made).__name__}, not a MachineCode"
@@ -37,7 +37,7 @@ def built(
 
 
 def table(found: Built) -> tuple[Table, ...]:
-    """A row for each build, those that were refused beside the others."""
+    """A row for each build, those that were refused beside the others; `summary` says why they were."""
     rows = tuple((name, f"{dtype}, sm_{one}", *_cells(made)) for (name, dtype, one), made in found.items())
     title = "As compiled: a thread's registers and spilled bytes, a block's shared memory, instructions in the code"
     return (Table(title, ("kernel", "for", "registers", "spilled", "shared", "instructions"), rows),) if rows else ()
@@ -45,9 +45,14 @@ def table(found: Built) -> tuple[Table, ...]:
 
 def _cells(made: MachineCode | str) -> tuple[str, ...]:
     if isinstance(made, str):
-        return "", "", "", f"REFUSED: {made}"
+        return "", "", "", "REFUSED"
     counted = ", ".join(f"{number} {name}" for name, number in made.instructions.items() if number)
     return str(made.registers), str(made.spilled), str(made.shared), counted
+
+
+def summary(found: Built) -> list[tuple[str, str]]:
+    """A row for each build that was refused: there it has the width of the page."""
+    return [(f"{name} sm_{one}", f"REFUSED: {made}") for (name, _, one), made in found.items() if isinstance(made, str)]
 
 
 def metrics(found: Built) -> tuple[Metric, ...]:

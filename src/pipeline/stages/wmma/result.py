@@ -27,6 +27,7 @@ def result_of(bench: Found, code: machine_code.Built, around: padding.Around | N
             *tables.summary(bench),
             *(() if around is None else padding.summary()),
             *tables.not_timed(bench),
+            *machine_code.summary(code),
         ),
         failed="; ".join(faults) or None,
     )
