@@ -122,6 +122,29 @@ def test_a_metric_may_have_a_name_of_several_words(tmp_path: Path) -> None:
     assert found.value("test/balanced error rate") == 0.25
 
 
+@pytest.mark.parametrize(
+    ("condition", "left"),
+    [
+        ("test/AP@IoU=0.5>0.5", [0.75]),
+        ("test/AP@IoU=0.5 = 0.25", [0.25]),
+        ("test/AP@IoU=0.5:0.95<=0.2", [0.25]),  # the longer name
+        ("test/AP@IoU=0.5!=0.25", [0.75]),
+        ("test/AP=0.1", [0.25]),
+    ],
+)
+def test_a_metric_may_have_a_sign_in_its_name(tmp_path: Path, condition: str, left: list[float]) -> None:
+    """What a LightningModule logs may: `0.5>0.5` was taken for the value of `test/AP@IoU`, which no run has."""
+    for value in (0.25, 0.75):
+        journal = Journal.begin(tmp_path, "of", CONFIG)
+        numbers = {"AP@IoU=0.5": value, "AP@IoU=0.5:0.95": value - 0.1, "AP": 0.4 * value}
+        journal.write_result(Result(tuple(Metric(f"test/{name}", number) for name, number in numbers.items())))
+        journal.finish("FINISHED")
+    every = listing.listed(tmp_path)
+    check_where(every, [condition])
+    assert misspelt(every, [condition]) == []
+    assert [run.value("test/AP@IoU=0.5") for run in matching(every, [condition])] == left
+
+
 def test_the_best_run_is_first_by_the_direction_that_runs_declare(folder: Path) -> None:
     every = listing.listed(folder / "runs")
 

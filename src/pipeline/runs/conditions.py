@@ -23,6 +23,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
+PLAIN_NAME = r"[^=<>!\s]+(?: +[^=<>!\s]+)*"
 BY_THEMSELVES = {  # what is neither, and has its own key
     "status": "stage.status=finished chooses by it",
     "state": "stage.status=finished chooses by it",
@@ -35,16 +36,22 @@ def matching(runs: Iterable[Listed], where: Iterable[str]) -> list[Listed]:
 
     Raises UserError for what is not a condition.
     """
-    kept = list(runs)
+    every = list(runs)
+    kept = every
     for condition in where:
-        key, sign, wanted = condition_of(condition)
+        key, sign, wanted = condition_of(condition, every)
         kept = [run for run in kept if run.has(key) and _agrees(run.value(key), sign, wanted)]
     return kept
 
 
-def condition_of(text: str) -> tuple[str, str, str]:
-    """Name, sign and value of a condition. Raises UserError."""
-    found = re.fullmatch(r"\s*([^=<>!\s]+(?: +[^=<>!\s]+)*)\s*(>=|<=|!=|==|=|>|<)\s*(.*?)\s*", text)
+def condition_of(text: str, runs: Iterable[Listed]) -> tuple[str, str, str]:
+    """Name, sign and value of a condition. A metric of these runs may have a sign in its name: `test/AP@IoU=0.5`.
+
+    Raises UserError.
+    """
+    measured = {name for run in runs for name in run.metrics if text.lstrip().startswith(name)}
+    names = [*map(re.escape, sorted(measured, key=len, reverse=True)), PLAIN_NAME]
+    found = re.fullmatch(rf"\s*({'|'.join(names)})\s*(>=|<=|!=|==|=|>|<)\s*(.*?)\s*", text)
     if not found:
         raise UserError(f"stage.where={cut(text)}: not a condition; write model=cnn, seed!=0 or test/accuracy>0.97")
     key, sign, wanted = found[1], found[2], found[3]
@@ -56,7 +63,7 @@ def condition_of(text: str) -> tuple[str, str, str]:
 def check_where(runs: Sequence[Listed], where: Iterable[str]) -> None:
     """Refuse a condition on what no run has, or on a choice whose name no run keeps. Raises UserError."""
     for condition in where:
-        name, _, wanted = condition_of(condition)
+        name, _, wanted = condition_of(condition, runs)
         asked = f"stage.where={condition}"
         _check_kept(asked, name, wanted)
         check_known(asked, name, runs)
@@ -102,7 +109,7 @@ def misspelt(runs: Sequence[Listed], where: Iterable[str]) -> list[str]:
 
 
 def _misspelt(condition: str, runs: Sequence[Listed]) -> str | None:
-    key, sign, wanted = condition_of(condition)
+    key, sign, wanted = condition_of(condition, runs)
     values = [run.value(key) for run in runs if run.has(key)]
     known = choices([conf_path()]).get(key, ())
     if sign not in ("=", "==") or is_number(wanted) or wanted in known or any(_same(one, wanted) for one in values):
