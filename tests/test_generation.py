@@ -27,6 +27,7 @@ from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import metrics_of
+from pipeline.spec import build_as
 from pipeline.stages import generated_text
 from pipeline.stages.generate import Generate, read_card
 from pipeline.stages.generated_text import Stops, readable
@@ -365,6 +366,23 @@ def test_what_cannot_be_generated_is_refused(trained: Path, words: tuple[str, ..
     said = refused(trained, "stage=generate", "run=latest", "tracking=none", *words)
     (run,) = (one.parents[1] for one in (trained / "runs").glob("*/artifacts/model"))
     assert REFUSED[words].format(run=run.name) in f"{said}\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (3, """=3: should be a valid string, or a valid list, and each value in it {text}: "stage.stop='3'\""""),
+        (["a", 3], """.1=3: {text}: "stage.stop=['a','3']\""""),
+        ([1.5], """.0=1.5: {text}: "stage.stop=['1.5']\""""),
+        (["it's", 3], ".1=3: should be a valid string"),  # which needs quotes of two kinds
+        (["a", ["b"]], ".1=['b']: should be a valid string"),
+    ],
+)
+def test_a_number_in_the_place_of_a_text_is_answered_with_how_it_is_one(typed: object, said: str) -> None:
+    """`[3]` was advised for `3`, and refused as well."""
+    with pytest.raises(UserError) as refusal:
+        build_as(Generate, {"stop": typed}, "stage")
+    assert str(refusal.value) == f"stage.stop{said.format(text='should be a valid string; in quotes it is one')}"
 
 
 @pytest.mark.wide

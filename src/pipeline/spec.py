@@ -195,7 +195,9 @@ def _tuples(value: Any) -> Any:
 def _explain(error: pydantic.ValidationError, cls: type[Any], key: str, values: Mapping[str, Any]) -> str:
     """The first fault of `error` as `key.field=value: what is wrong`."""
     faults = error.errors(include_url=False, include_context=True)
-    fault = faults[0]
+    # A field that is a text or a list of them has a fault for each: of a list, that of the value in it says more.
+    first_field = [one for one in faults if one["loc"][:1] == faults[0]["loc"][:1]]
+    fault = max(first_field, key=lambda one: len(_path(one["loc"], values)))
     path = _path(fault["loc"], values)
     key_path = ".".join(part for part in [key, *path] if part)
     if fault["type"] == "unexpected_keyword_argument":
@@ -220,22 +222,31 @@ def _explain(error: pydantic.ValidationError, cls: type[Any], key: str, values: 
     if "integer" in first and (between := re.fullmatch(r"(\d+)(:|\.\.)(\d+)", str(fault["input"]))):
         end = int(between[3]) + (between[2] == "..")  # to which it goes there, and before which a range ends
         return f"{key_path}={fault['input']}: {first}; for a grid, with -m: range({between[1]},{end})"
-    if fault["type"] == "string_type" and isinstance(fault["input"], int | float) and len(path) == 1:
-        first += f"; in quotes it is one: {quoted(key_path, shown(fault['input']))}"
-    return (
-        f"{key_path}={shown(fault['input'])}: {', or '.join([first, *(o.removeprefix('should be ') for o in others)])}"
-    )
+    reason = ", or ".join([first, *(one.removeprefix("should be ") for one in others)])
+    if fault["type"] == "string_type" and isinstance(fault["input"], int | float):
+        reason += _in_quotes(f"{key}.{path[0]}" if key else path[0], values[path[0]])
+    return f"{key_path}={shown(fault['input'])}: {reason}"
+
+
+def _in_quotes(key: str, value: Any) -> str:
+    """How numbers are given as texts, alone or in a list; nothing where a text in it could need quotes of two kinds."""
+    if isinstance(value, int | float):
+        return f"; in quotes it is one: {quoted(key, shown(value))}"
+    items = [one if isinstance(one, str) else shown(one) for one in value] if isinstance(value, tuple) else []
+    if not items or not all(re.fullmatch(r"[\w.+ -]*", one) for one in items):
+        return ""
+    return f'; in quotes it is one: "{key}=[{",".join(repr(one) for one in items)}]"'
 
 
 def _path(loc: Sequence[int | str], values: Mapping[str, Any]) -> list[str]:
-    """Where a fault lies, without what pydantic puts behind it: the name of the type that it tried."""
+    """Where a fault lies, without what pydantic puts between and behind: the names of the types that it tried."""
     path = [str(part) for part in loc[:1]]
     node: Any = values.get(path[0]) if path else None
     for part in loc[1:]:
         try:
             node = node[part]
         except (TypeError, KeyError, IndexError):
-            break
+            continue
         path.append(str(part))
     return path
 
@@ -251,7 +262,7 @@ def _of_list(fault: Mapping[str, Any], cls: type[Any], values: Mapping[str, Any]
     except pydantic.ValidationError as error:
         faults = [one for one in error.errors() if one["loc"][:1] == (name,)]
         for one in faults:
-            if one["loc"][1:2] == (0,):
+            if _path(one["loc"], {name: (value,)})[1:] == ["0"]:
                 return f"should be a valid list, and each value in it {_reason(one)}"
             if one["type"] == "too_short":
                 return f"should be a valid list of {one['ctx']['min_length']} values or more"
