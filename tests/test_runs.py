@@ -448,6 +448,17 @@ def test_the_names_of_columns_are_folded_no_more_than_is_needed() -> None:
     ]
 
 
+def test_a_word_of_several_is_folded_after_the_parts_of_a_path() -> None:
+    """`test/tokens_` stood over `per_s`."""
+    table = Table("", ("model.layers", "test/tokens_per_s"), (("1", "12,345"),))
+    heads = {width: printed(width, lambda console: show_table(console, table))[:-1] for width in (31, 27, 20)}
+    assert {width: [line.split() for line in lines] for width, lines in heads.items()} == {
+        31: [["model.layers", "test/tokens_per_s"]],
+        27: [["test/"], ["model.layers", "tokens_per_s"]],
+        20: [["test/"], ["model.", "tokens_"], ["layers", "per_s"]],
+    }
+
+
 def test_the_end_of_a_run_names_what_there_is_to_look_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a profile's table lay, and that there was a picture, a run did not say."""
     monkeypatch.chdir(tmp_path)
@@ -843,7 +854,7 @@ def test_show_has_all_of_a_run_and_first_what_differs_from_the_defaults(tmp_path
     assert "adam learning_rate=0.01 beta_1=0.9" in found["config: all of it"]
     assert "hardware.name: a card" in found["receipt: what really ran"]
     assert "peak       2.0 MiB  bytes  less" in found["results"] and "mind the gap" in found["notes"]
-    numbers = [line.split()[0] for line in found["epochs"].splitlines()[3:]]
+    numbers = [line.split()[0] for line in found["epochs"].splitlines()[2:]]
     assert numbers == ["1", "2", "3", "...", *map(str, range(12, 21))]
     assert "model/weights.npz  2.9 KiB" in found["artifacts"]
 

@@ -29,7 +29,8 @@ NARROWEST = 10  # letters that a column is given at least
 WIDEST_NAME = 0.4  # of the terminal's width: a longer name in front of values stands above its own
 # Where the name of a column may be folded: `test/accuracy`, `model.layer_dtypes`, `time (s)`; 0.1 stays whole.
 UNIT_ENDS = r"(?<=\S)(?= \()"
-NAME_ENDS = rf"{UNIT_ENDS}|(?<=[/_])(?=\w)|(?<=\.)(?=[^\W\d])"
+PATH_ENDS = rf"{UNIT_ENDS}|(?<=/)(?=\w)|(?<=\.)(?=[^\W\d])"
+NAME_ENDS = rf"{PATH_ENDS}|(?<=_)(?=\w)"
 
 # Where what a cell names may be, such as a key or a path; a number stays whole, 1.4e-07 too.
 CELL_ENDS = r"(?<=[/_-])(?<!\de-)(?=\w)|(?<=\.)(?=[^\W\d])"
@@ -133,11 +134,12 @@ def _names_folded(table: Table, whole: Collection[str], width: int) -> Table:
 
 def _evenly_folded(name: str, width: int) -> str:
     """The name of a column in as few lines as go into `width`, these as short as they can be; before its unit if that
-    is enough.
+    is enough, else between the parts of a path, and only then within a word of several: `train_accuracy`.
     """
-    by_unit = _folded(name, width, UNIT_ENDS)
-    if max(map(len, by_unit.split("\n"))) <= width:
-        return by_unit
+    for ends in (UNIT_ENDS, PATH_ENDS):
+        folded = _folded(name, width, ends)
+        if max(map(len, folded.split("\n"))) <= width:
+            return folded
     lines = _folded(name, width, NAME_ENDS).count("\n")
     tries = (_folded(name, narrower, NAME_ENDS) for narrower in range(1, width + 1))
     return next(folded for folded in tries if folded.count("\n") == lines)

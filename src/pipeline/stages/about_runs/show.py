@@ -250,7 +250,7 @@ def _show_epochs(console: Console, records: list[Record]) -> None:
     ]
     if len(rows) > FIRST + LAST + 1:
         rows = [*rows[:FIRST], ("...", *[""] * len(names)), *rows[-LAST:]]
-    heads = (name.removeprefix("epoch/").replace("/", "/\n").replace("_", "_\n") for name in names)
+    heads = (name.removeprefix("epoch/") for name in names)
     console.print()
     show_table(console, Table("epochs", ("epoch", *heads), tuple(rows)))
 
