@@ -1,15 +1,37 @@
-"""The import of a framework."""
+"""The import of a framework, and what a training leaves of Lightning's silence."""
 
 from __future__ import annotations
 
 import gc
+import logging
+import os
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
+from in_backend import Bench
 
 from pipeline.errors import UserError
 from pipeline.machine.quiet import import_for
+
+LIGHTNING = ("pytorch_lightning", "lightning_fabric")
+
+
+def said_by_process() -> tuple[list[object], list[int]]:
+    """What this process filters of warnings, and from which level on Lightning's loggers write."""
+    return [*warnings.filters], [logging.getLogger(name).level for name in LIGHTNING]
+
+
+def test_a_training_leaves_the_process_as_talkative_as_it_was(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    """The loader's filter and three of the Trainer's stayed."""
+    bench = Bench("torch", tmp_path)
+    bench.experiment().backend.load()  # what an import of Lightning sets is not meant
+    before = said_by_process()
+    workers = len(os.sched_getaffinity(0)) + 1  # of which torch warns
+    bench.fit(training=("default", {"epochs": 1, "batch_size": 256}), loader=("dataloader", {"workers": workers}))
+    assert said_by_process() == before
+    assert [str(one.message) for one in recwarn if "DataLoader" in str(one.message)] == []
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -49,8 +48,6 @@ class DataLoader(Loader):
         import torch
         from torch.utils.data import DataLoader as TorchDataLoader
 
-        # Of more workers than cores, at length and twice: experiment/effects.py has a note of it.
-        warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
         items, order = (Items, Order) if data.augment is None else (AugmentedItems, EpochsOrder)
         return TorchDataLoader(
             items(data, dtype),  # type: ignore[arg-type]  # map-style by its methods

@@ -7,8 +7,6 @@ optimization): Lightning's work for a step, 300 us, is then paid once a block, n
 from __future__ import annotations
 
 import contextlib
-import logging
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,6 +22,7 @@ from pipeline.backends.torch.lean_import import lean_import
 from pipeline.backends.torch.lowering import Lowering
 from pipeline.backends.torch.net import check_sketch, example, initial_net, made, peak_memory
 from pipeline.backends.torch.peers import Alone, Others, Peers, accounts, data_parallel, not_observed
+from pipeline.backends.torch.quiet import quiet_lightning
 from pipeline.backends.torch.settings import runtime_settings
 from pipeline.backends.torch.threads import threads_for
 from pipeline.backends.torch.training import Training, to_tensor
@@ -60,7 +59,7 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
 def train(experiment: Experiment, data: Data, resolved: Resolved, run: Run, others: Others) -> Fit:
     """The same as one process of a group, or alone."""
     lowering, shapes, group = Lowering(resolved), data.task.shapes, others.group
-    with runtime_settings(experiment, resolved):
+    with runtime_settings(experiment, resolved), quiet_lightning():
         net, parameters, start = initial_net(experiment, shapes, lowering)
         if lowering.device.type == "cpu" and not experiment.backend.threads:
             set_threads(net, shapes, experiment, group)
@@ -167,11 +166,6 @@ def _subject(module: Training, shapes: Shapes, place: Place) -> Subject:
 
 def _trainer(periods: int, resolved: Resolved, group: Group) -> pl.Trainer:
     """What Lightning calls an epoch is a period here."""
-    for name in ("pytorch_lightning", "lightning_fabric"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="pytorch_lightning")
-    warnings.filterwarnings("ignore", message="The `srun` command is available")  # a run is not Slurm's to start
-    warnings.filterwarnings("ignore", message="Grad strides do not match bucket view")  # of a convolution
     gpu = resolved.place.kind == "gpu"
     return pl.Trainer(
         accelerator="gpu" if gpu else "cpu",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from torch.utils.data import default_collate
 from pipeline.backends.shared.load_bench import DTYPE, Arrays, Batch, Source
 from pipeline.backends.shared.load_parts import in_parts
 from pipeline.backends.torch.blocks import Copies
+from pipeline.backends.torch.quiet import MANY_WORKERS
 from pipeline.contracts import Loader
 from pipeline.datasets import Data
 from pipeline.loaders import blocks, epoch_order, one_ahead
@@ -25,6 +27,7 @@ class Feed:
 
     def __init__(self, place: str) -> None:
         self.home = torch.device(place.replace("gpu", "cuda"))
+        warnings.filterwarnings("ignore", MANY_WORKERS)  # in a process that does nothing else
 
     def stream(self, loader: Loader, data: Data, batch_size: int, seed: int) -> Iterable[Batch]:
         if resident(loader, data):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from pipeline.backends.shared.own import Asked, OwnFit, Watch, numbers
 from pipeline.backends.torch.lean_import import lean_import
 from pipeline.backends.torch.net import peak_memory, trained
 from pipeline.backends.torch.observer import Observer
+from pipeline.backends.torch.quiet import quiet_lightning
 from pipeline.backends.torch.settings import runtime_settings
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
@@ -84,7 +84,8 @@ def check(asked: Asked, experiment: Experiment, resolved: Resolved) -> None:
     """Refuse what Lightning would not run. Raises UserError."""
     asked.check(inspect.signature(pl.Trainer).parameters, RESERVED, COUNTS)
     asked.check_epoch("min_epochs", asked.epochs)  # the ones beyond would be left out
-    _trainer(asked, resolved, DummyLogger(), None, [])
+    with quiet_lightning():
+        _trainer(asked, resolved, DummyLogger(), None, [])
     with torch.random.fork_rng([]):
         torch.manual_seed(experiment.seed)
         net, held = made(asked)
@@ -96,7 +97,7 @@ def check(asked: Asked, experiment: Experiment, resolved: Resolved) -> None:
 
 def fit(asked: Asked, experiment: Experiment, resolved: Resolved, run: Run) -> OwnFit:
     """Train and, where the user has a test, test."""
-    with runtime_settings(experiment, resolved):
+    with runtime_settings(experiment, resolved), quiet_lightning():
         pl.seed_everything(experiment.seed, verbose=False)
         net, held = made(asked)
         watch = Watch(run)
@@ -135,9 +136,6 @@ def fit(asked: Asked, experiment: Experiment, resolved: Resolved, run: Run) -> O
 
 def _trainer(asked: Asked, resolved: Resolved, logger: Logger, folder: Path | None, callbacks: list[Any]) -> pl.Trainer:
     """Lightning's Trainer. Raises UserError for arguments that it does not take."""
-    for name in ("pytorch_lightning", "lightning_fabric"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="pytorch_lightning")
     gpu = resolved.place.kind == "gpu"
     ours: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
     with _refusals(asked.shown or "stage.trainer", Exception):
