@@ -24,6 +24,7 @@ from pipeline.runs import json_files
 from pipeline.runs import lookup as runs_below
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import write_json
+from pipeline.runs.listing import listed
 from pipeline.runs.lookup import find_run, reap
 from pipeline.runs.process import boot_time, machine
 from pipeline.runs.records import duration, read_chunk, read_config, read_metrics, read_status, records_until
@@ -170,6 +171,19 @@ def test_half_a_line_is_left_and_a_broken_line_skipped(tmp_path: Path) -> None:
     (folder / "metrics.jsonl").write_bytes(whole + b"\0\0garbage\n" + whole + whole[:20])
     assert [record.step for record in read_metrics(folder)] == [1, 1]
     assert read_chunk(folder, 0)[1] == 2 * len(whole) + 10
+
+
+def test_a_number_that_is_too_large_costs_its_record_alone(tmp_path: Path) -> None:
+    """It ended the list of all runs with a traceback."""
+    folder, huge = Journal.begin(tmp_path, "huge", {}).folder, "1" + "0" * 400
+    lines = [
+        f'{{"step": {step}, "time": 0, "metrics": {{"a": {value}}}}}\n'
+        for step, value in (("1", "0.5"), ("1e999", "2"), ("2", huge))
+    ]
+    (folder / "metrics.jsonl").write_text("".join(lines))
+    assert [record.metrics for record in read_metrics(folder)] == [{"a": 0.5}]
+    (folder / "result.json").write_text(f'{{"declared": {{}}, "last_epoch": {{}}, "scalars": {{"a": {huge}}}}}')
+    assert [run.metrics for run in listed(tmp_path)] == [{"a": 0.5}]
 
 
 def test_threads_and_many_chunks_lose_nothing(tmp_path: Path) -> None:

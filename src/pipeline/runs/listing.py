@@ -226,7 +226,7 @@ def _measured(folder: Path) -> tuple[dict[str, float], dict[str, dict[str, str]]
         declared = {name: dict(one) for name, one in result["declared"].items() if "kind" in one and "direction" in one}
         numbers = {**result["last_epoch"], **result["scalars"]}
         return {name: float(value) for name, value in numbers.items()}, declared
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         return _last_of_journal(folder / "metrics.jsonl"), {}
 
 

@@ -120,5 +120,5 @@ def parse(line: bytes) -> Record | None:
         value = json.loads(line)
         metrics = {name: float(number) for name, number in value["metrics"].items()}
         return Record(int(value["step"]), float(value["time"]), metrics)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, OverflowError, KeyError, TypeError, AttributeError):
         return None
