@@ -20,9 +20,10 @@ from command import COMMAND, Done, environment, pipeline, refused, runs, status
 from pipeline.command_line import composed
 from pipeline.models.gpt import Gpt
 from pipeline.ready import load_checked
+from pipeline.report.table import digits
 from pipeline.runs.records import read_config, read_metrics
 from pipeline.runs.result import Metric
-from pipeline.stages.ladder import Ladder, Rung, at_rate, notes
+from pipeline.stages.ladder import Ladder, Rung, at_rate, grid, notes
 
 SMALL = ("dataset=digits", "dataset.train_size=320", "training.epochs=2", "training.batch_size=32")
 LOADING = ("transfer", "threads", "resident")
@@ -126,7 +127,7 @@ def test_the_table_has_the_source_beside_it(climbed: Done, place: Path) -> None:
     shown = {line.split()[0]: line.split() for line in lines[lines.index(heads) + 1 :] if line.strip()}
     assert (shown["baseline"][-1], shown["amp"][-1]) == ("113", "85")
     result = {row["name"]: row for row in table(ladder_of(place), "ladder.csv")}
-    assert shown["resident"][1] == f"{float(result['resident']['training_s']):.2f}"
+    assert shown["resident"][1] == digits(float(result["resident"]["training_s"]))
     assert shown["resident"][4:6] == [f"{float(result['resident'][key]):.2f}x" for key in ("gain", "gain_in_total")]
     assert "s of compiling, in wall s only" in climbed.stdout
     assert (ladder_of(place) / "artifacts" / "ladder.png").stat().st_size > 5000
@@ -320,6 +321,18 @@ def test_trainings_that_are_mostly_their_start_are_named(tmp_path: Path) -> None
     )
     assert said["gain"].startswith("of one run a rung (n=1), without a spread")
     assert "images/s" not in dict(notes([], rungs[2:])) and "gain" not in dict(notes([], rungs[2:]))
+
+
+def test_a_short_training_has_its_digits() -> None:
+    """A rung of 4 ms took 0.00 s."""
+    rate = Metric("images_per_s", 100.0, "images/s")
+    rung = Rung(
+        name="baseline", training_s=0.0042, rate=rate, wall_time_s=5.0, gain=1.0, gain_in_total=1.0, score=rate,
+        process_bytes=1.0, device_bytes=None, compile_s=None, at_its_rate_s=None,
+    )  # fmt: skip
+    entries: Any = [SimpleNamespace(cell=SimpleNamespace(swept={"rung": "baseline"}), state="done")]
+    shown = grid(entries, [rung], cast(Ladder, SimpleNamespace(source_s={})))
+    assert dict(zip(shown.columns, shown.rows[0], strict=True))["train s"] == "0.0042"
 
 
 def test_a_gain_over_a_rung_without_a_result_says_what_is_in_it() -> None:

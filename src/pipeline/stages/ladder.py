@@ -256,7 +256,7 @@ def _row(rung: Rung) -> tuple[str, ...]:
     memory = rung.process_bytes if rung.device_bytes is None else rung.device_bytes
     return (
         rung.name,
-        f"{rung.training_s:.2f}",
+        digits(rung.training_s),
         f"{rung.rate.value:,.0f}",
         f"{rung.wall_time_s:.1f}",
         f"{rung.gain:.2f}x",
