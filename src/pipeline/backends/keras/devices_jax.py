@@ -19,6 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 from pipeline.backends.keras.hlo import Program
 from pipeline.errors import RunError
 from pipeline.machine.device import Device
+from pipeline.runs.fit import NO_STEP
 
 ROWS, WIDTH = "rows", "width"  # the mesh's axes: of batches and of weights
 EXCHANGES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
@@ -108,11 +109,7 @@ class Several:
             "devices": [str(device) for device in self.mesh.devices.flat],
             "mesh": dict(self.mesh.shape),
             "weight_bytes": dict(held),
-            **(
-                seen
-                if program
-                else dict.fromkeys(seen) | {"not_observed": "the run had no step left when it was resumed"}
-            ),
+            **(seen if program else dict.fromkeys(seen) | {"not_observed": NO_STEP}),
         }
 
 

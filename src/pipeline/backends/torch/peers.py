@@ -35,7 +35,7 @@ from pipeline.datasets.split import examples
 from pipeline.errors import RunError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.memory import process_peak_bytes
-from pipeline.runs.fit import Observation
+from pipeline.runs.fit import NO_STEP, Observation
 from pipeline.runs.keeping import where_it_goes_on
 from pipeline.runs.receipt import ALWAYS, hardware, places, software
 
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from pipeline.runs.run import Run
 
 READY = "ready"
-NO_STEP = "the run had no step left when it was resumed"
 ANSWER_S = 600.0  # what a process waits for another that lives
 DYING_S = 20.0  # what a process takes to end after its connection is gone
 CONNECTION = re.compile(r"nccl|\b(gloo|connection|socket|peer)\b|timed out", re.IGNORECASE)  # no skip_connection
