@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.machine.regular_file import open_regular, read_regular
+from pipeline.runs.json_files import parsed
 
 if TYPE_CHECKING:
     from pipeline.experiment.training import Checkpoints as Settings
@@ -71,7 +72,7 @@ def newest_step(run: Path) -> int | None:
 
 def read(folder: Path, run: Path) -> Checkpoint:
     """The checkpoint in a folder. Raises OSError, ValueError, KeyError or TypeError for one that is not whole."""
-    kept = json.loads(read_regular(folder / "progress.json"))
+    kept = parsed(read_regular(folder / "progress.json"))
     if _progress_sha256(kept["progress"]) != kept["sha256"]:
         raise ValueError("progress.json has another sha256")
     for name, sha256 in kept["files"].items():

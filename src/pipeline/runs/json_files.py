@@ -37,10 +37,18 @@ def cannot_write(path: Path, error: OSError, key: str = "output_dir: ") -> UserE
     return UserError(f"{key}cannot write {path}: {error.strerror or error}{room}")
 
 
+def parsed(text: bytes) -> Any:
+    """The value of a JSON text. Raises ValueError, also for one that is nested too deeply to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object such as the receipt; empty where the file does not exist (yet) or is not one."""
     try:
-        value = json.loads(read_regular(path))
+        value = parsed(read_regular(path))
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from pipeline.machine.regular_file import open_regular, read_regular
-from pipeline.runs.json_files import read_json
+from pipeline.runs.json_files import parsed, read_json
 
 State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED", "PRUNED"]
 
 CHUNK_BYTES = 1 << 18
+SMALL_CONFIG = 20_000  # bytes, too few for a depth that does harm
+DEEPEST, MOST_VALUES = 100, 1_000_000  # of a config
 EPOCH = "epoch/number"  # the metric that an epoch's record has, and a step's has not
 TOO_LONG = "took longer than "  # begins the error of a run that was stopped for its time
 
@@ -47,7 +48,7 @@ class Record(NamedTuple):
 def read_status(folder: Path) -> Status | None:
     """The run's status, or None where there is none to be read."""
     try:
-        status = Status(**json.loads(read_regular(folder / "status.json")))
+        status = Status(**parsed(read_regular(folder / "status.json")))
     except (OSError, ValueError, TypeError):
         return None
     times = (status.started, status.ended or 0.0)
@@ -80,10 +81,38 @@ def read_config(folder: Path) -> dict[str, Any]:
     # libyaml's, where PyYAML was built with it, is nine times as fast.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        value = yaml.load(read_regular(folder / "config.yaml"), Loader=loader)  # both are the safe ones
-    except (OSError, yaml.YAMLError):
+        text = read_regular(folder / "config.yaml")
+        if len(text) > SMALL_CONFIG and _is_deep(yaml.parse(text, Loader=loader)):
+            return {}
+        value = yaml.load(text, Loader=loader)  # both are the safe ones
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):  # ValueError: a date or a number that is none
         return {}
-    return value if isinstance(value, dict) else {}
+    return value if isinstance(value, dict) and _is_written_out(value) else {}
+
+
+def _is_deep(events: Iterable[Any]) -> bool:
+    """Whether a YAML text nests too deeply: libyaml's loader goes down level by level, and ends the process at last."""
+    import yaml
+
+    now = 0
+    for event in events:
+        now += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if now > DEEPEST:
+            return True
+    return False
+
+
+def _is_written_out(config: dict[str, Any]) -> bool:
+    """Whether a config is of a sane size: by aliases a few lines of YAML stand for millions of values."""
+    level: list[Any] = [config]
+    left = MOST_VALUES
+    for _ in range(DEEPEST):
+        groups = [one for one in level if isinstance(one, dict | list)]
+        left -= sum(map(len, groups))
+        if not groups or left < 0:
+            return left >= 0
+        level = [item for one in groups for item in (one.values() if isinstance(one, dict) else one)]
+    return False
 
 
 def read_chunk(folder: Path, offset: int) -> tuple[list[Record], int]:
@@ -117,7 +146,7 @@ def records_until(folder: Path, size: int) -> list[Record]:
 def parse(line: bytes) -> Record | None:
     """None for a line that a crash or a bad disk left unreadable: one lost record must not cost the rest."""
     try:
-        value = json.loads(line)
+        value = parsed(line)
         metrics = {name: float(number) for name, number in value["metrics"].items()}
         return Record(int(value["step"]), float(value["time"]), metrics)
     except (ValueError, OverflowError, KeyError, TypeError, AttributeError):

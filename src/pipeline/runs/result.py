@@ -15,13 +15,13 @@ the journal.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pipeline.machine.regular_file import read_regular
+from pipeline.runs.json_files import parsed
 
 VERSION = 1
 NAME_LENGTH = 240  # MLflow takes 250, its own prefix included
@@ -182,7 +182,7 @@ def values(metrics: Iterable[Metric]) -> dict[str, float]:
 def read_result(folder: Path) -> Result | None:
     """The result of a run; None where `result.json` is missing, damaged or of another version."""
     try:
-        kept = json.loads(read_regular(folder / "result.json"))
+        kept = parsed(read_regular(folder / "result.json"))
         return _result(kept) if kept["version"] == VERSION else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pipeline.machine.regular_file import open_regular, read_regular
-from pipeline.runs.json_files import write_json
+from pipeline.runs.json_files import parsed, write_json
 from pipeline.runs.records import Status
 
 NAME = "mlflow.json"
@@ -104,7 +103,7 @@ def write(folder: Path, record: Record) -> None:
 
 def _read(folder: Path) -> Record | None:
     try:
-        return Record(**json.loads(read_regular(folder / NAME)))
+        return Record(**parsed(read_regular(folder / NAME)))
     except (OSError, ValueError, TypeError):
         return None
 
