@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+import yaml
 from command import message, pipeline
 from test_saved import saved
 
-from pipeline.runs import checkpoint
+from pipeline.runs import checkpoint, weights
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import parse, read_config, read_status
 from pipeline.runs.result import read_result
@@ -57,3 +59,45 @@ def test_one_damaged_run_hides_no_other(tmp_path: Path) -> None:
     assert f"{damaged / 'config.yaml'} is missing or damaged" in message(
         pipeline(tmp_path, "stage=evaluate", f"run={damaged.name}")
     )
+
+
+def test_a_group_of_a_saved_config_that_is_none_is_said(tmp_path: Path) -> None:
+    sent = run_folder(tmp_path)
+    config = read_config(sent)
+    (sent / "config.yaml").write_text(yaml.safe_dump({**config, "dataset": 5}))
+    assert message(pipeline(tmp_path, "stage=evaluate", f"run={sent.name}")) == (
+        f"run={sent.name}: {sent / 'config.yaml'} is damaged: dataset=5"
+    )
+
+
+def test_a_saved_config_calls_nothing_of_this_package(tmp_path: Path) -> None:
+    """Its functions are on the allow-list, and some of them start a program that they are given."""
+    sent = run_folder(tmp_path)
+    weights.save(sent / "artifacts" / "model" / "weights.npz", {"kernel": np.zeros(1)})
+    program = sent / "artifacts" / "program.sh"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path / 'started'}\n")
+    program.chmod(0o700)
+    target = "pipeline.kernels.shim.program._takes_flags"
+    dataset = {
+        "_target_": "pipeline.datasets.examples.Examples",
+        "train": target,
+        "arguments": {"program": str(program)},
+    }
+    (sent / "config.yaml").write_text(yaml.safe_dump({**read_config(sent), "dataset": dataset}))
+    said = message(pipeline(tmp_path, "stage=evaluate", f"run={sent.name}", "tracking=none"))
+    assert not (tmp_path / "started").exists()
+    assert said == f"dataset.train={target}: is this package's; name what is in a module of yours"
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("stage=lightning", "stage.module=pipeline.runs.deletion.delete"), "stage.module"),
+        (("stage=lightning", "stage.module=json.loads", "stage.data=pipeline.ready.ready"), "stage.data"),
+        (("stage=keras", "stage.model=pipeline.ready.ready", "stage.data=json.loads", "backend=jax"), "stage.model"),
+    ],
+)
+def test_nor_do_the_stages_that_train_what_is_the_users(tmp_path: Path, words: tuple[str, ...], named: str) -> None:
+    target = next(word.partition("=")[2] for word in words if word.startswith(f"{named}="))
+    said = message(pipeline(tmp_path, *words, "tracking=none", PIPELINE_MODULES="json"))
+    assert said == f"{named}={target}: is this package's; name what is in a module of yours"

@@ -148,6 +148,16 @@ def check_allowed(target: str, key: str) -> None:
         )
 
 
+def check_own(target: str, key: str) -> None:
+    """Refuse a dotted name of what is called with arguments unless it is in a module of the user's. Raises UserError.
+
+    This package has functions that start programs and delete files, and a saved config may be somebody else's.
+    """
+    check_allowed(target, key)
+    if target.partition(".")[0] == __name__.partition(".")[0]:
+        raise UserError(f"{key}={cut(target, 200)}: is this package's; name what is in a module of yours")
+
+
 def named_object(target: str, key: str) -> Any:
     """What a dotted name means, of a module on the allow-list. Raises UserError."""
     check_allowed(target, key)

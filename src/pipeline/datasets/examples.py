@@ -17,7 +17,7 @@ from pipeline.datasets import Data
 from pipeline.datasets.own import TASKS, TEST, VALIDATION, Shares, channels_last, data_of
 from pipeline.datasets.split import Share
 from pipeline.errors import Readable, UserError, cut, raised
-from pipeline.spec import check_allowed, named_object, spec
+from pipeline.spec import check_own, named_object, spec
 from pipeline.tasks import Targets, Task
 
 INFINITE, UNKNOWN = -1, -2  # tf.data.INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
@@ -50,7 +50,7 @@ class Examples(Dataset):
         for name in ("train", "test"):
             target = getattr(self, name)
             if target is not None:
-                check_allowed(target, f"dataset.{name}")
+                check_own(target, f"dataset.{name}")
 
     @property
     def task(self) -> type[Task]:

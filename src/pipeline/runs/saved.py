@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import RunError, UserError, shown
+from pipeline.errors import RunError, UserError, cut, shown
 from pipeline.runs import adapters
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config
@@ -55,6 +55,9 @@ def config_of(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str
     merged = read_config(folder)
     if not merged:
         raise UserError(f"run={reference}: {folder / 'config.yaml'} is missing or damaged")
+    for name, part in config.items():
+        if isinstance(part, Mapping) and not isinstance(merged.get(name) or {}, Mapping):
+            raise UserError(f"run={reference}: {folder / 'config.yaml'} is damaged: {name}={cut(merged[name])}")
     saved = dict(merged)
     merged |= {key: config.get(key) for key in OWN}
     for key in overridden:

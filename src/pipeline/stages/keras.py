@@ -8,7 +8,7 @@ from pydantic import Field, PositiveInt
 
 from pipeline.backends.shared.own import Asked, Called
 from pipeline.errors import Impossible, UserError
-from pipeline.spec import check_allowed, spec
+from pipeline.spec import check_own, spec
 from pipeline.stages.own import OwnTraining
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Keras(OwnTraining):
             raise Impossible("stage=keras with backend=torch: use backend=tensorflow or backend=jax")
         for name in ("model", "data", "callbacks"):
             if getattr(self, name) is not None:
-                check_allowed(getattr(self, name), f"stage.{name}")
+                check_own(getattr(self, name), f"stage.{name}")
 
     def asked(self) -> Asked:
         return Asked(

@@ -8,7 +8,7 @@ from pydantic import Field, PositiveInt
 
 from pipeline.backends.shared.own import Asked, Called
 from pipeline.errors import Impossible, UserError
-from pipeline.spec import check_allowed, spec
+from pipeline.spec import check_own, spec
 from pipeline.stages.own import OwnTraining
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ class Lightning(OwnTraining):
             raise UserError("stage.module=null: name a LightningModule, as stage.module=mine.Lit")
         if experiment.backend.name != "torch":
             raise Impossible(f"stage=lightning with backend={experiment.backend.name}: use backend=torch")
-        check_allowed(self.module, "stage.module")
+        check_own(self.module, "stage.module")
         if self.data is not None:
-            check_allowed(self.data, "stage.data")
+            check_own(self.data, "stage.data")
 
     def asked(self) -> Asked:
         return Asked(
