@@ -26,6 +26,7 @@ from pipeline.contracts import Profiler
 from pipeline.errors import Impossible, RunError, UserError
 from pipeline.machine.device import Place
 from pipeline.profilers import FOLDER, Subject, Tool
+from pipeline.runs.noted_path import note_path, noted_path
 from pipeline.spec import spec
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _collect(report: Path, note: Path) -> None:
     """Put the report among the artifacts of the run that `note` names, and send it to where the run is tracked."""
     if not note.exists():
         raise RunError("profiler=nsys: the command under nsys made no run; nothing was recorded")
-    run = Path(note.read_text(encoding="utf-8"))
+    run = noted_path(note)
     if not report.exists() or not report.stat().st_size:
         raise RunError(f"profiler=nsys: nsys wrote no report; the run itself is complete ({run})")
     target = run / "artifacts" / FOLDER / report.name
@@ -158,7 +159,7 @@ class Marks(Tool):
     """NVTX ranges and the capture range."""
 
     def __init__(self, run: Run) -> None:
-        Path(os.environ[INSIDE], "run").write_text(str(run.folder.absolute()), encoding="utf-8")
+        note_path(Path(os.environ[INSIDE], "run"), run.folder.absolute())
 
     def attach(self, subject: Subject) -> None:
         import torch

@@ -99,7 +99,7 @@ def _cannot_delete(folder: Path, error: OSError) -> UserError:
 
 def cells_of(folder: Path) -> list[str]:
     """The ids of the runs of a grid's cells that are still there; none of a run that is not a grid."""
-    lines = _read(folder / "cells.txt").decode(errors="replace").split()
+    lines = _read(folder / "cells.txt").decode(errors="replace").split("\n")[:-1]
     return [Path(line).name for line in lines if (folder.parent / Path(line).name).is_dir()]
 
 

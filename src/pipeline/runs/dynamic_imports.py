@@ -16,6 +16,7 @@ from pipeline.runs.code import code_hash as code
 from pipeline.runs.code import sources as code_sources
 from pipeline.runs.code.files import is_file
 from pipeline.runs.json_files import read_json
+from pipeline.runs.noted_path import noted_path
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -66,7 +67,7 @@ class DynamicImports:
 
 def imported_by_cells(folder: Path) -> dict[str, dict[str, str]]:
     """The same of the cells that the run in `folder` has started, from their receipts."""
-    return imported_by([Path(note.read_text()) for note in sorted((folder / "cells").glob("*.run"))])
+    return imported_by([noted_path(note) for note in sorted((folder / "cells").glob("*.run"))])
 
 
 def imported_by(runs: Iterable[Path]) -> dict[str, dict[str, str]]:

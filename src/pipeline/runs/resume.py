@@ -14,6 +14,7 @@ from pipeline.runs.checkpoint import FOLDER, Checkpoint, newest
 from pipeline.runs.hardware import device_differences
 from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import find_run, newest_first, reap, reap_these, run_folders
+from pipeline.runs.noted_path import noted_path
 from pipeline.runs.records import TOO_LONG, Status, read_config, read_status
 from pipeline.runs.swept import has, told_apart_by
 from pipeline.spec import Config
@@ -97,7 +98,7 @@ def _passed_over(newer: Sequence[Path]) -> list[str]:
 def _of_whole(root: Path, cell: Path) -> list[str]:
     """That a run is a cell of a stage, or a grid, which has ended and does not go on with it."""
     for folder in filter(_is_dead, run_folders(root)):
-        if any(Path(note.read_text()).name == cell.name for note in (folder / "cells").glob("*.run")):
+        if any(noted_path(note).name == cell.name for note in (folder / "cells").glob("*.run")):
             return [
                 f"a cell of {folder.name}, which was killed or failed and has no checkpoint: only the cell is resumed"
             ]

@@ -24,6 +24,7 @@ from pipeline.errors import UserError
 from pipeline.machine.environment import environment, handed_on
 from pipeline.machine.launched import alone
 from pipeline.runs.json_files import write_json
+from pipeline.runs.noted_path import note_path, noted_path
 from pipeline.runs.records import read_status, records_until
 from pipeline.variables import names_in
 
@@ -80,7 +81,7 @@ def write_job(path: Path, job: Job) -> None:
 def run_of(job: Path) -> Path | None:
     """The folder of the run that the cell has become; None before it has."""
     try:
-        return Path(job.with_suffix(".run").read_text())
+        return noted_path(job.with_suffix(".run"))
     except OSError:
         return None
 
@@ -131,7 +132,7 @@ class Member:
         """Note which run the cell has become; a trial of a search is asked after every epoch whether to go on."""
         note = self.path.with_suffix(".run")
         temporary = note.with_suffix(".new")
-        temporary.write_text(str(run.folder))
+        note_path(temporary, run.folder)
         temporary.replace(note)
         if self.trial is not None:
             from pipeline.sweep.search_study import Pruner

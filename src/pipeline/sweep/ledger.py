@@ -17,7 +17,7 @@ from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, judged_by, metrics_of, read_result
 from pipeline.sweep.plan import Cell, Decision
 from pipeline.sweep.schedule import Outcome
-from pipeline.tracking.record import CELLS
+from pipeline.tracking.record import note_cell
 
 REFRESH_SECONDS = 0.5
 
@@ -49,8 +49,7 @@ class Ledger:
 
     def became(self, cell: Cell, run: Path) -> None:
         """A cell has a run now: its grid's tracker follows it from here."""
-        with (self.folder / CELLS).open("a") as file:
-            file.write(f"{run}\n")
+        note_cell(self.folder, run)
 
     def ended(self, outcome: Outcome) -> None:
         """Note how a cell ended, and print it as a line that stays."""

@@ -21,7 +21,7 @@ from pipeline.raised import in_one_line
 from pipeline.runs.lookup import reap, reap_one, run_folders
 from pipeline.runs.records import read_status
 from pipeline.tracking import record as records
-from pipeline.tracking.record import CELLS
+from pipeline.tracking.record import noted_cells
 from pipeline.tracking.share import LEAST, NORMAL, SOME, share, step_back
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Cells:
     """The runs of a grid's cells, sent as they go. A run that is not a grid has none."""
 
     def __init__(self, grid: Path) -> None:
-        self.list, self.read = grid / CELLS, 0
+        self.grid, self.read = grid, 0
         self.open: dict[Path, Feed | None] = {}
         self.refused: Counter[Path] = Counter()  # times that the server was up and did not take a cell
 
@@ -184,10 +184,10 @@ class Cells:
             self.refused[folder] += 1
 
     def _find_new(self) -> None:
-        if self.list.exists():
-            lines = self.list.read_text().splitlines(keepends=True)
-            self.open |= {Path(line.strip()): None for line in lines[self.read :] if line.endswith("\n")}
-            self.read += sum(line.endswith("\n") for line in lines[self.read :])
+        with suppress(FileNotFoundError):
+            cells = noted_cells(self.grid)
+            self.open |= dict.fromkeys(cells[self.read :])
+            self.read = len(cells)
 
     @staticmethod
     def _is_tracked(folder: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from pipeline.runs.json_files import parsed, write_json
 from pipeline.runs.records import Status
 
 NAME = "mlflow.json"
-CELLS = "cells.txt"  # in the folder of a grid's run: the folders of its cells' runs, a line each
+CELLS = "cells.txt"  # in the folder of a grid's run: its cells' runs, a line each
 DEFAULT_URI = "sqlite:///mlflow.db"
 LAST_BYTES = 4096
 SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
@@ -91,6 +92,18 @@ def has_entry(folder: Path, run_id: str, uri: str | None = None) -> bool:
     """Whether the run in `folder` is there and has this entry, on the server `uri` where that is given."""
     record = _read(folder)
     return record is not None and record.run_id == run_id and uri in (None, record.uri)
+
+
+def note_cell(grid: Path, run: Path) -> None:
+    """Add a cell's run to those of the grid: by its name, since the folder above may have any name. Raises OSError."""
+    with (grid / CELLS).open("ab") as file:
+        file.write(os.fsencode(run.name if run.parent == grid.parent else run) + b"\n")
+
+
+def noted_cells(grid: Path) -> list[Path]:
+    """The runs of a grid's cells. Raises OSError."""
+    lines = (grid / CELLS).read_bytes().split(b"\n")[:-1]  # without a line that is being written
+    return [grid.parent / os.fsdecode(line) for line in lines]
 
 
 def write(folder: Path, record: Record) -> None:

@@ -91,10 +91,16 @@ class Tracker:
                 say = None
             time.sleep(POLL_SECONDS)
 
+    def _cells(self) -> list[Path]:
+        try:
+            return records.noted_cells(self.folder)
+        except OSError:
+            return []
+
     def _there(self, record: records.Record) -> str:
         """For a run that has its end in MLflow: what of it, or of its cells, is not there."""
         text = f"synced as run {record.run_id}" if record.synced else f"run {record.run_id}, but {record.error}"
-        cells = [Path(line) for line in _lines(self.folder / records.CELLS)]
+        cells = self._cells()
         missing = {cell: found for cell in cells if (found := records.read(cell)) and found.is_due(read_status(cell))}
         if missing:
             cell, first = next(iter(missing.items()))

@@ -1,0 +1,51 @@
+"""Working folders and locales as few people have them: names with line ends, or that are no text of the locale."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from command import COMMAND, DIGITS, environment
+
+from pipeline.runs.deletion import cells_of
+from pipeline.runs.noted_path import note_path, noted_path
+from pipeline.tracking.record import note_cell, noted_cells
+
+ODD = "two\nlines \udcff"  # \udcff: how Python has a byte that is not UTF-8
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
+
+
+def test_a_path_of_any_bytes_is_noted(tmp_path: Path) -> None:
+    note_path(tmp_path / "note", tmp_path / ODD)
+    assert noted_path(tmp_path / "note") == tmp_path / ODD
+
+
+def test_the_cells_of_a_grid_in_an_oddly_named_folder_are_found(tmp_path: Path) -> None:
+    grid, *cells = (tmp_path / ODD / " / runs" / name for name in ("grid", "first", "second"))
+    for folder in (grid, *cells):
+        folder.mkdir(parents=True)
+    for cell in cells:
+        note_cell(grid, cell)
+    assert noted_cells(grid) == cells
+    assert cells_of(grid) == ["first", "second"]
+    (grid / "cells.txt").write_bytes(b"first\nsec")  # half written
+    assert noted_cells(grid) == cells[:1]
+
+
+@pytest.mark.wide
+def test_a_grid_runs_where_the_locale_lacks_letters_of_the_folder(tmp_path: Path) -> None:
+    """Its cells failed with UnicodeEncodeError. Its own processes: a locale is chosen as Python starts."""
+    place = tmp_path / "é ü"
+    place.mkdir()
+    done = subprocess.run(
+        [*COMMAND, "-m", *DIGITS, "seed=0,1", "tracking=none"],
+        cwd=place,
+        env=environment(**ASCII),
+        capture_output=True,
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 0, os.fsdecode(done.stderr)
+    assert b"2 done" in done.stderr
