@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -49,3 +52,23 @@ def test_a_grid_runs_where_the_locale_lacks_letters_of_the_folder(tmp_path: Path
     )
     assert done.returncode == 0, os.fsdecode(done.stderr)
     assert b"2 done" in done.stderr
+
+
+def in_shell(folder: Path, words: Sequence[str], closed: str) -> subprocess.CompletedProcess[str]:
+    line = f"{shlex.join(words)} {closed}"
+    return subprocess.run(
+        ["sh", "-c", line], cwd=folder, env=environment(), capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_command_works_with_closed_streams(tmp_path: Path, closed: str) -> None:
+    """Without standard output it ended in a traceback."""
+    done = in_shell(tmp_path, [*COMMAND, "dataset=digits", "--cfg", "job"], closed)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_is_opened_next_does_not_become_a_closed_stream(tmp_path: Path) -> None:
+    code = "reopen_closed(); print(open('next', 'w').fileno() > 2, file=sys.stderr)"
+    words = [sys.executable, "-c", f"import sys; from pipeline.cli.streams import reopen_closed; {code}"]
+    assert in_shell(tmp_path, words, ">&-").stderr == "True\n"

@@ -15,8 +15,9 @@ def main() -> None:
     """The command."""
     refuse_elsewhere()
     from pipeline.cli.exits import status_of, stop_on_signals
-    from pipeline.cli.streams import forgive, outlive_readers, unset_notebook_backend
+    from pipeline.cli.streams import forgive, outlive_readers, reopen_closed, unset_notebook_backend
 
+    reopen_closed()
     outlive_readers()
     forgive(sys.stdout)
     unset_notebook_backend()

@@ -55,6 +55,18 @@ def say_at_once(text: str) -> None:
     print(for_reader(text, sys.stderr), file=sys.stderr, flush=True)
 
 
+def reopen_closed() -> None:
+    """Let a standard stream that was closed (`>&-`) lead nowhere: Python has none then, and the next file that is
+    opened would get its number, and what any library prints."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
 def outlive_readers() -> None:
     """Let both streams go on where their reader has left (`| head`, a closed terminal): the rest goes nowhere, and the
     run goes on.

@@ -7,13 +7,14 @@ import sys
 
 from pipeline.cli.exits import status_of, stop_on_signals
 from pipeline.cli.linux import refuse_elsewhere
-from pipeline.cli.streams import forgive, outlive_readers
+from pipeline.cli.streams import forgive, outlive_readers, reopen_closed
 from pipeline.machine.installed import check_installed
 
 
 def main() -> None:
     """The command."""
     refuse_elsewhere()
+    reopen_closed()
     outlive_readers()
     forgive(sys.stdout)
     stop_on_signals()
