@@ -146,3 +146,23 @@ def test_what_is_sent_twice_stands_there_once(tmp_path: Path, uri: str) -> None:
         assert send(journal.folder) is None
         assert entry(journal.folder, uri).info.run_id == run.info.run_id
         assert len(MlflowClient(uri).get_metric_history(run.info.run_id, "loss")) == 3
+
+
+def test_a_run_whose_entry_is_gone_is_sent_from_its_beginning(tmp_path: Path, uri: str) -> None:
+    """It went on after somebody had deleted its entry, of which MLflow takes no more points."""
+    journal = begin(tmp_path / "runs", uri)
+    for step in range(3):
+        journal.log({"loss": float(step)}, step)
+    journal.finish("KILLED")
+    assert send(journal.folder) is None
+    gone = entry(journal.folder, uri).info.run_id
+    MlflowClient(uri).delete_run(gone)
+    goes_on = Journal.reopen(journal.folder, (journal.folder / "metrics.jsonl").stat().st_size)
+    for step in range(3, 5):
+        goes_on.log({"loss": float(step)}, step)
+    goes_on.finish("FINISHED")
+    assert send(journal.folder) is None
+    run = entry(journal.folder, uri).info
+    assert (run.run_id != gone, run.status) == (True, "FINISHED")
+    history = MlflowClient(uri).get_metric_history(run.run_id, "loss")
+    assert [point.step for point in history] == [0, 1, 2, 3, 4]
