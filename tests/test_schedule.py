@@ -109,7 +109,10 @@ class Seen:
 
 
 def cells(count: int) -> list[Cell]:
-    return [Cell(number, {"seed": str(number)}, {"seed": number}, ["model"], None, None) for number in range(count)]
+    return [
+        Cell(number, {"seed": str(number)}, {"seed": number}, ["model"], None, None, {"number": number})
+        for number in range(count)
+    ]
 
 
 def schedule(folder: Path, stage: Stage, settings: Sweep | None = None, source: Source | None = None) -> Schedule:
@@ -161,7 +164,7 @@ def test_every_cell_is_run_in_turn_by_its_job(tmp_path: Path) -> None:
     assert {what for what, number in one.watcher.heard if number == 4} == {"started", "became", "FINISHED"}
     job = json.loads((tmp_path / "cells" / "0003.json").read_text())
     assert job == {
-        **{"number": 3, "config": {"seed": 3}, "keys": ["model"], "grid": str(tmp_path), "trial": None},
+        **{"number": 3, "config": {"seed": 3}, "keys": ["model"], "grid": str(tmp_path), "trial": {"number": 3}},
         "swept": ["seed"],
     }
 
