@@ -318,6 +318,19 @@ def test_a_stop_text_ends_a_text(trained: Path) -> None:
     assert dict(read_json(run / "result.json")["table"])["ended"].startswith(f"by the text {stop!r} after ")
 
 
+def test_a_stop_token_ends_one_of_two_prompts_where_it_comes(trained: Path) -> None:
+    """By the setting, and not by the part that follows it alone; the other text goes on as it did."""
+    whole, _ = texts(trained, *MANY)
+    mine, others = (one["tokens"] for one in whole)
+    token = next((one for one in mine if one not in others), mine[3])
+    short, _ = texts(trained, *MANY, f"stage.stop_tokens=[{token}]")
+    for before, now in zip(whole, short, strict=True):
+        count = before["tokens"].index(token) + 1 if token in before["tokens"] else 40
+        assert now["tokens"] == before["tokens"][:count]
+        assert now["ended_by"] == (f"token {token}" if token in before["tokens"] else None)
+    assert len(short[0]["text"]) == len(short[0]["tokens"]) - 1  # of characters: all but the one that ended it
+
+
 REFUSED = {
     ("stage.prompt=null",): 'stage.prompt=null: give a text, as stage.prompt="Call me"',
     ("stage.prompt=[]",): 'stage.prompt=[]: give a text, as stage.prompt="Call me"',
