@@ -19,14 +19,14 @@ ORDERING = re.compile(
 PUBLISHED = re.compile(r"(fence_async\(\);)([^;{}]*)(barrier_arrive\([^;]*\);)")
 # What a comparison has on its right where it keeps an access inside a matrix or a slice.
 LIMIT = (
-    r"(?:M|N|K|rows|columns|ROWS(?: \* COLUMNS)?|COLUMNS|TILE \* TILE|elements|inside|slices|tiles"
+    r"(?:M|N|K|rows|columns|ROWS(?: \* COLUMNS)?|COLUMNS|TILE(?: \* TILE)?|elements|inside|slices|tiles"
     r"|BLOCK_M|BLOCK_N|BOXES \* LINE|2 \* COUNT)"
 )
 BOUND = re.compile(rf"[\w.]+(?: [+*] [\w.]+)* (<=|<|>=|>) {LIMIT}\b(?! \*)")
 # What keeps a fast way from being taken where it does not suit.
 ALIGNMENT = re.compile(
     r"reinterpret_cast<size_t>\(\w+\) % \d+ == 0|leading(?: \* sizeof\(T\))? % \w+ == 0"
-    r"|\bK % \w+ == 0|in_chunks\(from\.\w, \w+\)"
+    r"|\bK % \w+ == 0|in_chunks\(from\.\w, \w+\)|(?:is_aligned|suits_tma)\(\w+, \w+\)(?= &&|;|\))"
 )
 SCALE = re.compile(r"beta [!=]= 0")
 

@@ -27,7 +27,7 @@ from pipeline.kernels.cuda.wgmma import Wgmma
 from pipeline.kernels.cuda.wgmma_persistent import WgmmaPersistent
 from pipeline.kernels.gemm import Gemm, Operands, operands
 from pipeline.kernels.named import kernels_of
-from pipeline.kernels.shim.program import Fault, Program, available, build
+from pipeline.kernels.shim.program import Array, Fault, Program, available, build
 from pipeline.kernels.verify import Verdict, how_apart, may_hang, verify
 
 pytestmark = pytest.mark.skipif(not available(), reason="no g++")
@@ -37,15 +37,20 @@ BY_NAME = {kernel.name: kernel for kernel in KERNELS}
 STEPS = 20_000_000  # basic blocks: a kernel that ends needs less for the problems below
 
 
-def run(kernel: CudaSource, made: Operands, seed: int, program: Program | None = None) -> str | None:
-    """What is wrong with a kernel's D; None where nothing is. `made`: by columns."""
+def run(kernel: CudaSource, made: Operands, seed: int, program: Program | None = None, offset: int = 0) -> str | None:
+    """What is wrong with a kernel's D, `offset` bytes behind where a card has it; None where nothing is.
+
+    `made`: by columns.
+    """
     program = program or kernel.program(made.gemm.dtype)
-    arguments = kernel.arguments(made)
+    arguments = list(kernel.arguments(made))
+    assert isinstance(arguments[3], Array)
+    arguments[3] = replace(arguments[3], buffer=placed(made.d, offset))
     try:
         program.launch(kernel.grid(made.gemm), kernel.block, arguments, seed=seed, steps=STEPS)
     except Fault as fault:
         return str(fault)
-    return check(made, np.asarray(arguments[3].buffer)).fault  # type: ignore[union-attr]
+    return check(made, np.asarray(arguments[3].buffer)).fault
 
 
 def test_naive_is_right_on_every_class_of_problems() -> None:
@@ -120,6 +125,7 @@ def problems(dtype: str) -> Iterator[Operands]:
     whole = Gemm(m=64, n=64, k=64, dtype=dtype)
     yield at(operands(whole, 0, nan_c=True))
     yield at(operands(whole, 0), offset=whole.type.size)  # A and B at odd addresses
+    yield odd(dtype, of_c=4)
     yield at(operands(Gemm(m=37, n=53, k=71, dtype=dtype, beta=1.0, pad=(3, 1, 3)), 0))  # ragged, in whole chunks
     yield at(operands(Gemm(m=24, n=800, k=136, dtype=dtype), 0))  # several tiles, and K longer than they are wide
     for m, n, k in ((256, 256, 64), (128, 512, 256), (160, 256, 256), (128, 264, 256), (128, 256, 240)):
@@ -128,9 +134,14 @@ def problems(dtype: str) -> Iterator[Operands]:
         yield at(operands(Gemm(m=128, n=256, k=128, dtype=dtype, pad=pad), 0))
 
 
-def at(made: Operands, offset: int = 0) -> Operands:
-    """With A, B and C where a card's memory has them, A and B `offset` bytes behind that."""
-    return replace(made, a=placed(made.a, offset), b=placed(made.b, offset), c=placed(made.c))
+def at(made: Operands, offset: int = 0, of_c: int = 0) -> Operands:
+    """With A, B and C where a card's memory has them, A and B `offset` bytes behind that, C `of_c`."""
+    return replace(made, a=placed(made.a, offset), b=placed(made.b, offset), c=placed(made.c, of_c))
+
+
+def odd(dtype: str, of_c: int = 0) -> Operands:
+    """Whole tiles, of which C may lie elsewhere than D."""
+    return at(operands(Gemm(m=64, n=64, k=64, dtype=dtype, beta=1.0), 0), of_c=of_c)
 
 
 def caught(kernel: CudaSource, mutant: Mutant, folder: Path) -> str | None:
@@ -144,7 +155,7 @@ def caught(kernel: CudaSource, mutant: Mutant, folder: Path) -> str | None:
     for dtype in sorted(kernel.dtypes, key=lambda one: one != "fp16"):
         program = kernel.program(dtype, folder / kernel.source.name)
         faults = (run(kernel, made, n, program) for n, made in enumerate(problems(dtype)))
-        fault = next(filter(None, faults), None)
+        fault = next(filter(None, faults), None) or run(kernel, odd(dtype), 0, program, offset=4)
         if fault:
             return f"{dtype}: {fault}"
     return None
@@ -170,6 +181,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("tiled", "slices.cuh"),
         ("tuned", "tuned.cu"),
         ("tuned", "slices.cuh"),
+        ("wgmma", "wgmma.cu"),
         ("wgmma", "ring.cuh"),
         ("wgmma_persistent", "wgmma_persistent.cu"),
         ("wgmma_persistent", "ring.cuh"),
@@ -195,6 +207,15 @@ def spared(kernel: CudaSource, sites: Sequence[Mutant]) -> list[Mutant]:
     twice = [str(mutant) for mutant in chosen if named.count(mutant.what) > 1]
     assert not twice, f"{kernel.name}.spare names several sites by one text: {twice}"
     return chosen
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda one: one.name)
+def test_a_kernel_is_right_where_c_or_d_alone_lies_at_an_odd_address(kernel: CudaSource) -> None:
+    """Else each of its mutants would be found out by that."""
+    dtype = "fp16" if "fp16" in kernel.dtypes else kernel.dtypes[0]
+    assert run(kernel, odd(dtype, of_c=4), 0) is None
+    assert run(kernel, odd(dtype), 0, offset=4) is None
 
 
 def test_a_text_that_names_two_sites_excuses_neither() -> None:
