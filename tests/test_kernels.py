@@ -272,6 +272,19 @@ class Called(Mat):
         return "mine"
 
 
+def test_a_node_without_a_class_is_shown_one_for_kernels() -> None:
+    """The example was a model: "a spec class such as pipeline.models.mlp.Mlp"."""
+    said = (
+        "stage.kernels: {file: 'my/fast.cu'}: needs _target_: <module>.<class>, such as pipeline.kernels.cuda.of_file"
+    )
+    with pytest.raises(UserError) as raised:
+        named.kernels_of([{"file": "my/fast.cu"}])
+    assert str(raised.value) == f"{said}.Source for that file"
+    with pytest.raises(UserError) as raised:
+        named.kernels_of([{"block": 64}])
+    assert str(raised.value) == "stage.kernels: {block: 64}: needs _target_: <module>.<class>"
+
+
 def test_kernels_of_one_class_are_told_apart_by_their_settings() -> None:
     found = named.kernels_of(("numpy", Mat(mode="ok"), Mat(mode="oob"), Mat(mode="my/a b", block=(1, 2), scale=0.5)))
     names = [kernel.name for kernel in cast("tuple[Kernel, ...]", found)]

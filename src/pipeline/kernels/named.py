@@ -134,6 +134,10 @@ def _built(value: object) -> Kernel:
         raise UserError(
             f"{KEY}: {shown(value)}: name a kernel, as numpy, my/fast.cpp or mine.Fast, or give {{_target_: ...}}"
         )
+    if "_target_" not in node:
+        of_file = FILES.get(Path(str(node.get("file", ""))).suffix)
+        such = f", such as {of_file} for that file" if of_file else ""
+        raise UserError(f"{KEY}: {shown(dict(node))}: needs _target_: <module>.<class>{such}")
     made: Kernel = build(node, KEY, (Kernel,))
     return made
 
