@@ -53,6 +53,32 @@ def test_a_killed_trial_goes_on(tmp_path: Path, number: int) -> None:
     assert list(again.intermediate_values) == list(range(1, 61))  # also those before the kill
 
 
+@pytest.mark.wide
+def test_a_trial_that_was_killed_before_its_first_checkpoint_is_run_again(tmp_path: Path) -> None:
+    """Another point was proposed in its place, so that a kill changed what a search looks at."""
+    words = [word for word in WORDS if "checkpoint" not in word] + ["training.checkpoint.every_s=3600"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipeline", *words],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while process.poll() is None and not len(trained(tmp_path)) > 1:
+        time.sleep(0.01)
+    process.kill()
+    assert process.wait(timeout=120) == -9
+    time.sleep(1)  # a worker whose parent was killed ends by itself
+    killed, asked = trained(tmp_path)[1], [trial.params for trial in study(tmp_path)]
+    assert len(asked) == 2 and not list((killed / "checkpoints").glob("step-*"))
+    result = pipeline(tmp_path, *words)
+    assert result.returncode == 0, result.stderr
+    trials = study(tmp_path)
+    assert [trial.state.name for trial in trials if trial.params == asked[1]] == ["FAIL", "COMPLETE"]
+    assert [trial.state.name for trial in trials].count("COMPLETE") == 3
+    assert status(killed).state == "KILLED" and len(trained(tmp_path)) == 4
+
+
 def second_has_a_checkpoint(folder: Path) -> bool:
     runs = trained(folder)
     return len(runs) > 1 and any((runs[1] / "checkpoints").glob("step-*"))

@@ -154,11 +154,6 @@ def _is_late(status: Status) -> bool:
     return (status.error or "").startswith(TOO_LONG)
 
 
-def killed_experiments(root: Path) -> set[str]:
-    """The hashes of the configs of the runs below `root` that were killed and may have a checkpoint."""
-    return {str(receipt.get("config_sha256")) for _, receipt in _ended(root, KILLED)}
-
-
 def _ended(root: Path, states: Collection[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
     """The runs that ended so and may have a checkpoint, the newest first, with their receipts."""
     folders = newest_first(folder for folder in run_folders(root) if (folder / FOLDER).exists())

@@ -18,7 +18,6 @@ from pipeline.errors import UserError
 from pipeline.experiment import Experiment
 from pipeline.runs.dynamic_imports import edited
 from pipeline.runs.result import Result
-from pipeline.runs.resume import killed_experiments
 from pipeline.sweep import search_report, summary
 from pipeline.sweep.claims import Claims
 from pipeline.sweep.compose import Composer
@@ -76,7 +75,7 @@ def run_search(composer: Composer, search: Search, fixed: Sequence[str], space: 
         if claims.problem is not None:
             say(console, claims.said())
         trials = Trials(study, search, cells, space, history, claims, retry, partial(say, console))
-        trials.ask_again(killed_experiments(folder))
+        trials.ask_again()
         return _go_on(trials, first, texts, executor, console)
 
 

@@ -82,6 +82,11 @@ def study_in(folder: Path, name: str) -> Study | None:
         return None
 
 
+def killed(number: int) -> str:
+    """The attribute of a study whose trial of that number was killed, and may be asked again."""
+    return f"killed {number}"
+
+
 def begin_study(folder: Path, name: str, directions: Sequence[Sought], attributes: Mapping[str, Any]) -> None:
     """Make the study where there is none with a finished trial; what was asked before then decides nothing.
 
@@ -106,6 +111,7 @@ def _begin_study(folder: Path, name: str, directions: Sequence[Sought], attribut
     for key, value in attributes.items():
         study.set_user_attr(key, value)
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        study.set_user_attr(killed(trial.number), True)
         study.tell(trial.number, state=TrialState.FAIL)
 
 

@@ -25,7 +25,7 @@ from pipeline.sweep.search_checks import epochs_of
 from pipeline.sweep.search_claim import IMPORTED, dataset_key
 from pipeline.sweep.search_metric import value_of
 from pipeline.sweep.search_settings import Search
-from pipeline.sweep.search_study import finished, left, report, study_file
+from pipeline.sweep.search_study import finished, killed, left, report, study_file
 from pipeline.sweep.space import Space, as_overrides
 
 if TYPE_CHECKING:
@@ -129,24 +129,25 @@ class Trials(Source):
         self.reused.append(self._finished(trial, before, run))
         return None
 
-    def ask_again(self, killed: set[str]) -> None:
-        """Put the trials before all others that have failed and whose runs go on, can go on, or have finished since:
-        their session was killed. `killed`: the hashes of the configs of runs that can go on.
-        """
+    def ask_again(self) -> None:
+        """Put the trials before all others that were killed, or whose runs go on or have finished since."""
         from optuna.trial import TrialState
 
         states = (TrialState.WAITING, TrialState.COMPLETE, TrialState.PRUNED)  # the first: by a session that was killed
         known = [one.system_attrs.get("fixed_params", {}) | one.params for one in self.study.get_trials(False, states)]
-        for trial in self.study.get_trials(deepcopy=False, states=(TrialState.FAIL,)):
+        attributes, again = self.study.user_attrs, list[dict[str, Any]]()
+        for trial in reversed(self.study.get_trials(deepcopy=False, states=(TrialState.FAIL,))):
             if trial.params.keys() != self.space.keys() or trial.params in known:
                 continue
+            known.append(trial.params)  # of several at a point the last one says how it ended
             with contextlib.suppress(UserError):  # a point that the space no longer has, a run without the metric
                 cell, _ = self.cells.at(trial.params, trial.number)
                 if cell.experiment is None:
                     continue
-                if cell.experiment.config_sha256() in killed or self._is_known(cell):
-                    self.study.enqueue_trial(trial.params)
-                    known.append(trial.params)
+                if killed(trial.number) in attributes or self._is_known(cell):
+                    again.append(trial.params)
+        for point in reversed(again):
+            self.study.enqueue_trial(point)
 
     def _is_known(self, cell: Cell) -> bool:
         """Whether a run of the very same is under way, or has finished with a number for each metric.
@@ -180,6 +181,8 @@ class Trials(Source):
             self.study.tell(trial, state=TrialState.PRUNED)
             self._keep_imported(outcome.run)
         else:
+            if outcome.state == "KILLED":
+                self.study.set_user_attr(killed(trial.number), True)
             self._failed(trial)
         return outcome
 
