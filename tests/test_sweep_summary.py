@@ -748,6 +748,17 @@ def test_a_line_of_a_search_names_its_trial(tmp_path: Path) -> None:
     assert search.startswith("[1/3] failed  trial 2  seed=4  no") and grid.startswith("[2/3] failed  seed=4  no")
 
 
+def test_the_cells_of_a_large_grid_stand_below_each_other(tmp_path: Path) -> None:
+    """From the tenth on, all words of a line stood a letter further to the right."""
+    for total, heads in ((10, ["[ 1/10] done", "[10/10] done"]), (None, ["[1] done", "[10] done"])):
+        written = io.StringIO()
+        ledger = Ledger(Console(file=written), tmp_path, [], total)
+        for number in range(10):
+            ledger.ended(Outcome(Cell(number, {"seed": f"{number}"}, {}, [], None, None), "FINISHED", "", 1.0, None))
+        lines = written.getvalue().splitlines()
+        assert [line.partition("done")[0] + "done" for line in (lines[0], lines[-1])] == heads
+
+
 def test_a_drawn_number_is_short_in_messages_and_what_a_user_writes_stays() -> None:
     swept = {"optimizer.learning_rate": "0.00018255254802399022", "model.dropout": "0.125", "model.units": "[64]"}
     assert label_of(swept) == "optimizer.learning_rate=0.0001826 model.dropout=0.125 model.units=[64]"

@@ -55,7 +55,8 @@ class Ledger:
         """Note how a cell ended, and print it as a line that stays."""
         self.running.pop(outcome.cell.number, None)
         self.outcomes.append(outcome)
-        progress = f"[{len(self.outcomes)}/{self.total}]" if self.total is not None else f"[{len(self.outcomes)}]"
+        of = "" if self.total is None else f"/{self.total}"
+        progress = f"[{len(self.outcomes):>{len(of) - 1}}{of}]" if of else f"[{len(self.outcomes)}]"
         text = Text.assemble(
             (f"{progress} ", "dim"), (f"{word_of(outcome):<8}", colour_of(outcome)), named(outcome.cell)
         )
