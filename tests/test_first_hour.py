@@ -64,7 +64,9 @@ def interrupted(folder: Path, words: list[str]) -> str:
 
 @pytest.mark.wide
 def test_the_page_typed_from_its_beginning_to_its_end(tmp_path: Path) -> None:
-    for words, is_interrupted, lines in typed():
+    commands = [*typed()]
+    assert len(commands) > 5 and all(lines for _, _, lines in commands)
+    for words, is_interrupted, lines in commands:
         if is_interrupted:
             said = interrupted(tmp_path, words)
         else:

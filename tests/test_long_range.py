@@ -288,6 +288,7 @@ def test_points_that_coincide_are_seen_in_the_figure(tmp_path: Path, monkeypatch
     times = {name: {64: (0.9e-3, 0.8e-3, 1.3e-3)} for name in names}
     peaks = {name: {64: 100.0} for name in names}
     long_range.figure(tmp_path / "one.png", recalled, times, peaks, whose="process", guess=0.5, title="a study")
+    assert len(drawn.axes) == 3
     for axes in drawn.axes:
         lines = [line for line in axes.get_lines() if line.get_fillstyle() == "none"]
         sizes = [line.get_markersize() for line in lines]

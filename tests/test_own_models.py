@@ -57,6 +57,7 @@ def test_a_normalizations_statistics_are_kept(found: Outcomes[OwnModels], backen
 def test_the_start_of_a_normalization(found: Outcomes[OwnModels], backend: str) -> None:
     start = found[backend].normalized["fp32"].start
     ends = {"gamma": 1, "moving_variance": 1, "beta": 0, "moving_mean": 0, "bias": 0}
+    assert {kind_of(name) for name in start} == {*ends, "kernel"}
     for name, (least, most) in start.items():
         kind = kind_of(name)
         assert least == most == ends[kind] if kind != "kernel" else least < 0 < most, name

@@ -174,6 +174,7 @@ def test_the_tables_fit_a_terminal(n: int) -> None:
         text = io.StringIO()
         show_table(Console(width=80, file=text), shown)
         lines = text.getvalue().splitlines()
+        assert shown.rows
         for row in shown.rows:
             assert any(re.split(r"\s{2,}", line.strip()) == [each for each in row if each] for line in lines), row
 

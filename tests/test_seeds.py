@@ -352,6 +352,7 @@ def test_more_stages_than_colours_are_told_apart(tmp_path: Path, monkeypatch: py
     epochs = [(1, 0.5, 0.4, 0.6), (2, 0.7, 0.6, 0.8)]
     sides = [Side(f"stage {number}", epochs, [0.7, 0.71, 0.72], (100, 90, 110)) for number in range(12)]
     comparison.draw(tmp_path / "comparison.png", sides, "twelve")
+    assert len(drawn.axes) == 3
     for axes in drawn.axes:
         looks = {(line.get_color(), line.get_marker()) for line in axes.lines if line.get_marker() != "None"}
         assert len(looks) == len(sides)

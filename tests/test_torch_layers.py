@@ -399,6 +399,7 @@ def test_a_pool_stays_behind_another_activation(found: dict[str, Any]) -> None:
 def test_a_layer_computes_what_torchs_own_does(found: dict[str, Any], layer: str) -> None:
     """Result and gradients by input, kernel and bias are as near to float64's as torch's own are."""
     ours, torchs = found[layer]
+    assert len(ours) == 4
     assert all(0 < mine < max(2 * its, 3e-7) for mine, its in zip(ours, torchs, strict=True)), (ours, torchs)
 
 

@@ -85,6 +85,7 @@ def test_a_large_batch_is_the_same_as_a_few_that_are_accumulated(tmp_path: Path)
     whole = finished(tmp_path, *words)
     parts = finished(tmp_path, *words, "training.batch_size=8", "training.accumulate=4")
     mine, others = (weights.load(run / "artifacts/model/weights.npz") for run in (whole, parts))
+    assert mine and mine.keys() == others.keys()
     for name, array in mine.items():
         assert others[name] == pytest.approx(array, abs=1e-12)
 

@@ -197,7 +197,9 @@ KERAS = ("jax", "tensorflow")
 @pytest.mark.wide
 @pytest.mark.parametrize("backend", KERAS)
 def test_keras_computes_the_formulas(in_keras: Callable[[str], dict[str, Any]], backend: str) -> None:
-    for kind, logits in in_keras(backend)["logits"].items():
+    found = in_keras(backend)["logits"]
+    assert found.keys() == KINDS.keys()
+    for kind, logits in found.items():
         _, values, model = net_of(**KINDS[kind])
         expected = reference.gpt(TOKENS, values, model.decoder())
         np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-12, err_msg=kind)
@@ -210,13 +212,15 @@ def test_keras_gives_zeros_where_nothing_is_seen(in_keras: Callable[[str], dict[
     found = in_keras(backend)
     np.testing.assert_allclose(found["attention"], reference.attention(q, k, v, seen), rtol=0, atol=1e-12)
     assert not found["attention"][:, :, 2].any()
-    assert all(np.isfinite(one).all() for one in found["gradients"])
+    assert [np.isfinite(one).all() for one in found["gradients"]] == [True] * 3
 
 
 @pytest.mark.wide
 @pytest.mark.parametrize("backend", KERAS)
 def test_several_heads_are_those_of_keras_own_layer(in_keras: Callable[[str], dict[str, Any]], backend: str) -> None:
-    for ours, theirs in in_keras(backend)["heads"]:
+    found = in_keras(backend)["heads"]
+    assert found
+    for ours, theirs in found:
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
 
 
