@@ -147,6 +147,10 @@ def test_edited_modules_are_named_apart_from_other_ones(tmp_path: Path) -> None:
     write_json(made[0] / "code.json", codes[0] | {f"pipeline.z{n:02}": "8" * 64 for n in range(30)})
     text = " ".join(compared(*made[:2]).split())
     assert "28 more" in text and "z02" not in text  # another backend has dozens of other modules
+    write_json(made[1] / "code.json", codes[1] | {f"pipeline.y{n:02}": "8" * 64 for n in range(40)})
+    text = " ".join(compared(*made[:2]).split())
+    assert "28 more" in text and "38 more" in text and text.count(" and ") >= 2  # words that both rows have
+    write_json(made[1] / "code.json", codes[1])
     text = compared(*made[1:])
     assert ["mine", "c" * 12, "d" * 12] in words(text)
     assert ["models.start", "or", "its", "files", "e" * 12, "f" * 12] in words(text)

@@ -138,7 +138,7 @@ def conclusion(accounts: Sequence[Account], sections: Sequence[str]) -> list[str
 def _shown(values: Sequence[Any], place: int) -> str:
     """One run's value; of a long list of words (the processor's instructions) those that not all of the runs have."""
     value = values[place]
-    if all(isinstance(one, str) and len(one.split()) > FEW for one in values):
+    if all(isinstance(one, str) and "," not in one and len(one.split()) > FEW for one in values):
         shared = set.intersection(*(set(one.split()) for one in values))
         return " ".join(word for word in value.split() if word not in shared) or ABSENT
     return _text(value)
