@@ -827,3 +827,18 @@ def test_a_file_of_the_users_function_is_named_where_it_changed(tmp_path: Path) 
     np.save(tmp_path / "table.npy", pairs)
     dry = pipeline(tmp_path, *words, "model=linear", "training.epochs=1", "seed=0,1", "sweep.dry_run=true", **mine)
     assert ": code of mine, or files that it reads: table.npy\n" in dry.stdout, dry.stdout
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_or_a_device_is_refused_at_once(tmp_path: Path) -> None:
+    """A pipe kept the command waiting for ever; /dev/zero took all of the memory, since zipfile looks for its end."""
+    pipe = tmp_path / "images" / "a" / "1.png"
+    other = tmp_path / "images" / "b" / "1.png"
+    for one in (pipe, other):
+        one.parent.mkdir(parents=True)
+        os.mkfifo(one)
+    for path in (pipe, Path("/dev/zero")):
+        said = without_place(refused(tmp_path, "dataset=npz", f"dataset.file={path}"))
+        assert said == f"dataset.file={path}: not a regular file"
+    said = refused(tmp_path, "dataset=image_folder", "dataset.folder=images")
+    assert said.startswith("dataset.folder=images: images/a/1.png: not a readable image ([Errno 22] not a regular file")

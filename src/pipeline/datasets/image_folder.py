@@ -16,7 +16,7 @@ from pipeline.datasets.own import NAMES, TEST, VALIDATION, Shares, classificatio
 from pipeline.datasets.pixels import SUFFIXES, images_in, pixels, said_of_several
 from pipeline.datasets.split import Share
 from pipeline.errors import UserError
-from pipeline.machine.regular_file import as_named
+from pipeline.machine.regular_file import as_named, open_regular
 from pipeline.spec import spec
 from pipeline.tasks import Task
 from pipeline.tasks.classification import Classification
@@ -125,7 +125,7 @@ class ImageFolder(Dataset):
         from PIL import Image
 
         try:
-            with Image.open(path) as stored:
+            with open_regular(path) as file, Image.open(file) as stored:
                 sizes.add((stored.height, stored.width))
                 counts.append(images_in(stored))
                 return pixels(stored, self.size, self.channels, f"dataset.folder={self.folder}: {path}")

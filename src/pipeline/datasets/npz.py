@@ -14,7 +14,7 @@ from pipeline.datasets import Data
 from pipeline.datasets.own import TASKS, TEST, VALIDATION, Shares, channels_last, data_of, named_parts, say_left_out
 from pipeline.datasets.split import Share
 from pipeline.errors import UserError, cut
-from pipeline.machine.regular_file import as_named
+from pipeline.machine.regular_file import as_named, open_regular
 from pipeline.spec import spec
 from pipeline.tasks import Targets, Task
 
@@ -52,7 +52,7 @@ class Npz(Dataset):
             raise UserError("dataset.file=null: name a .npz file with x and y, or x_train, y_train, x_test and y_test")
         shown = f"dataset.file={self.file}"
         try:
-            with np.load(self.user_files[0], allow_pickle=False) as stored:
+            with open_regular(self.user_files[0]) as file, np.load(file, allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}
         except OSError as error:
             raise UserError(f"{shown}: {(error.strerror or str(error)).lower()}") from error

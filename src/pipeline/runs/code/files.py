@@ -18,6 +18,7 @@ from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
+from pipeline.machine.regular_file import open_regular
 from pipeline.runs.code import paths as code_paths
 from pipeline.runs.code.syntax import called
 
@@ -264,7 +265,7 @@ def content(file: Path) -> str:
             return f"{state.st_size} bytes of {state.st_mtime_ns}"
         key = (str(file), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
         if key not in _known:
-            with file.open("rb") as opened:
+            with open_regular(file) as opened:  # a pipe would keep it waiting, and a device has no end
                 found = hashlib.file_digest(opened, "sha256").hexdigest()
             if time.time_ns() - max(state.st_mtime_ns, state.st_ctime_ns) < SETTLED_NS:
                 return found
