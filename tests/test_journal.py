@@ -469,3 +469,18 @@ def test_find_run(tmp_path: Path) -> None:
         UserError, match=rf"run={first.id[:8]}: 3 runs in .* begin so .*{first.id}.*; give more of the id"
     ):
         find_run(tmp_path, first.id[:8])
+
+
+def test_a_run_whose_folder_is_deleted_learns_it(tmp_path: Path) -> None:
+    """It trained to its end, wrote to a file that was gone, and ended as finished."""
+    journal = Journal.begin(tmp_path, "run", {})
+    journal.log({"loss": 1.0}, 1)
+    journal.flush()
+    shutil.rmtree(journal.folder)
+    journal.log({"loss": 0.5}, 2)
+    gone = f"output_dir: cannot write {journal.folder / 'metrics.jsonl'}: it was deleted while the run wrote to it"
+    with pytest.raises(UserError) as caught:
+        journal.flush()
+    assert str(caught.value) == gone
+    with pytest.raises(UserError, match="cannot write"):
+        journal.finish("FINISHED")

@@ -8,6 +8,7 @@ runs/<YYYYMMDD-HHMMSS-name-4hex>/
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -142,6 +143,8 @@ class Journal:
             count = len(self._pending)
             if count:
                 assert self._file is not None, "log() after finish()"
+                if not os.fstat(self._file).st_nlink:  # what is written would be lost, for hours perhaps
+                    raise OSError(errno.ENOENT, "it was deleted while the run wrote to it")
                 data = "".join(_line(*record) for record in self._pending[:count]).encode()
                 # Always at the end of the last whole line: a write that failed or was interrupted is written over.
                 write_all(self._file, data, self._size)
@@ -192,19 +195,21 @@ class Journal:
             return
         if state in OVER:  # it ended before records of before, and they are not part of it
             self._size, self._known = self.size, []
-        trouble = self._close_metrics()
-        if trouble is not None and state == "FINISHED":
-            state, error = "FAILED", trouble
+        lost = self._close_metrics()
+        if lost is not None and state == "FINISHED":
+            state, error = "FAILED", lost
         text = _error_text(error)
         self.status = replace(self.status, state=state, ended=time.time(), error=text)
-        trouble = self._write_last_status() or trouble
+        unwritten = self._write_last_status()
+        trouble = lost or unwritten
         if trouble is None:
             if state in OVER:
                 remove_checkpoints(self.folder)
             return
         if error is None or error is trouble:
             raise trouble
-        print(f"pipeline: {trouble}", file=sys.stderr)
+        if str(error) != str(trouble):  # whoever calls says that
+            print(f"pipeline: {trouble}", file=sys.stderr)
 
     def _close_metrics(self) -> UserError | None:
         assert self._file is not None
