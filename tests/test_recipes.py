@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from command import runs
+
+from pipeline.runs.json_files import read_json
 
 CONF = Path(__file__).parents[1] / "conf"
 RECIPES = sorted((CONF / "experiment").glob("*.yaml"))
@@ -86,6 +89,10 @@ def results(folder: Path, recipe: str, *overrides: str) -> list[dict[str, float]
 def test_a_recipe_reaches_its_figure(recipe: str, tmp_path: Path) -> None:
     name, bound = figure(recipe)
     found = [result[name] for result in results(tmp_path, recipe) if name in result]
+    if not found:  # a share of what other processes had is none of the machine
+        notes = [note for run in runs(tmp_path) for note in read_json(run / "result.json")["notes"]]
+        assert any(note.startswith("other processes are at work") for note in notes), notes
+        pytest.skip("other processes are at work")
     if wanted(recipe)[0] in AT_MOST:
         assert min(found) <= bound
     else:
