@@ -12,6 +12,7 @@ from command import write_files
 from in_backend import experiment
 from omegaconf import OmegaConf
 
+from pipeline import allowed
 from pipeline.cli.conf_path import conf_path
 from pipeline.experiment import Experiment
 from pipeline.runs.code import code_hash as code
@@ -45,6 +46,7 @@ def shipped(group: str, choice: str | None = None) -> dict[str, Any]:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(allowed, "_taken", None)  # another test of this process may have composed a config
     return tmp_path
 
 

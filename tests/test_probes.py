@@ -275,7 +275,7 @@ def test_the_ladder_of_a_gpu_is_its_own(bench: Bench, tmp_path: Path, monkeypatc
     figures.draw(here, both)
     assert [one.name for one in tmp_path.glob("*.png")] == ["ladder_gpu.png"]
     (axes,) = drawn.axes
-    assert axes.get_title().endswith(", NVIDIA H200")
+    assert drawn.get_suptitle().endswith(", NVIDIA H200")
     assert [label.get_text().partition(":")[0] for label in axes.get_yticklabels()] == ["naive", "tiled"]
 
 
