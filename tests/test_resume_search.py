@@ -79,6 +79,56 @@ def test_a_trial_that_was_killed_before_its_first_checkpoint_is_run_again(tmp_pa
     assert status(killed).state == "KILLED" and len(trained(tmp_path)) == 4
 
 
+FRAIL = """
+import os, signal
+from pathlib import Path
+from pipeline.contracts import Model
+from pipeline.spec import spec
+
+@spec
+class Frail(Model):
+    scale: float = 1.0
+
+    def torch(self, shapes):
+        from torch import nn
+
+        class Net(nn.Module):
+            def __init__(self, scale):
+                super().__init__()
+                self.scale, self.seen = scale, 0
+                self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+            def forward(self, x):
+                self.seen += self.training
+                if self.seen > 20:  # no longer a rehearsal
+                    dies = Path(os.environ["DIES"])
+                    if not dies.exists():  # the first one that trains
+                        dies.write_text(str(self.scale))
+                    if dies.read_text() == str(self.scale):
+                        os.kill(os.getpid(), signal.SIGKILL)
+                return self.scale * self.layers(x)
+
+        return Net(self.scale)
+"""
+
+
+@pytest.mark.wide
+def test_in_place_of_a_trial_that_dies_by_itself_another_point_is_tried(tmp_path: Path) -> None:
+    """As of memory that runs out there each time: the same point came first in each session, which ended with it."""
+    (tmp_path / "frail.py").write_text(FRAIL)
+    model = ("model=linear", "model._target_=frail.Frail", "+model.scale=interval(0.1,1)")
+    fixed = [word for word in WORDS if not word.startswith(("optimizer", "training", "model", "hydra.sweeper.trials"))]
+    words = (*fixed, *model, "training.epochs=2", "hydra.sweeper.trials=2")
+    variables = {"PIPELINE_MODULES": "frail", "PYTHONPATH": ".", "DIES": str(tmp_path / "dies")}
+    first = pipeline(tmp_path, *words, **variables)
+    assert first.returncode == 1 and "killed by SIGKILL" in first.stderr, first.stderr
+    dead = float((tmp_path / "dies").read_text())
+    result = pipeline(tmp_path, *words, **variables)
+    assert result.returncode == 0, result.stderr
+    points = [([*trial.params.values()] == [dead], trial.state.name) for trial in study(tmp_path)]
+    assert sorted(points) == [(False, "COMPLETE"), (False, "COMPLETE"), (True, "FAIL")]
+
+
 def second_has_a_checkpoint(folder: Path) -> bool:
     runs = trained(folder)
     return len(runs) > 1 and any((runs[1] / "checkpoints").glob("step-*"))

@@ -36,13 +36,18 @@ OVERTIME_SECONDS = 5.0  # for a cell past its time limit, until it is killed
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a cell that ran has ended. `state` is the run's, or FAILED for a cell that never became one."""
+    """How a cell that ran has ended. `state` is the run's, or FAILED for a cell that never became one.
+
+    `died`: its process ended without a word, and nobody had stopped the sweep. It may do so each time, as where memory
+    runs out.
+    """
 
     cell: Cell
     state: str
     reason: str
     seconds: float
     run: Path | None
+    died: bool = False
 
     @property
     def done(self) -> bool:
@@ -238,8 +243,9 @@ class Schedule:
         self.changed = time.monotonic()
         if running.stopping_since is not None:
             violent = TooLong(f"{TOO_LONG}sweep.timeout={self.settings.timeout:g} s")
+        died = not self.stopping and running.run is not None and is_open(running.run)
         state, reason = self._verdict(running, violent)
-        outcome = self.source.ended(Outcome(running.cell, state, reason, _took(running), running.run))
+        outcome = self.source.ended(Outcome(running.cell, state, reason, _took(running), running.run, died))
         self.outcomes.append(outcome)
         self.ran.append(outcome)
         self.watcher.ended(outcome)

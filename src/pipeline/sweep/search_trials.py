@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import UserError
+from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.code.code_hash import code_sha256
 from pipeline.runs.dynamic_imports import imported_by, merged
 from pipeline.runs.json_files import read_json
@@ -181,7 +182,7 @@ class Trials(Source):
             self.study.tell(trial, state=TrialState.PRUNED)
             self._keep_imported(outcome.run)
         else:
-            if outcome.state == "KILLED":
+            if outcome.state == "KILLED" and not (outcome.died and _begins_anew(outcome)):
                 self.study.set_user_attr(killed(trial.number), True)
             self._failed(trial)
         return outcome
@@ -241,6 +242,11 @@ class Trials(Source):
         now = merged([then, imported_by([run] if run else [])])
         if now != then:
             self.study.set_user_attr(IMPORTED, now)
+
+
+def _begins_anew(outcome: Outcome) -> bool:
+    """Whether its run cannot go on: one that dies each time would then be all that a session tries."""
+    return outcome.run is None or newest_step(outcome.run) is None
 
 
 def _hash(cell: Cell) -> str:
