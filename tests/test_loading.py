@@ -535,6 +535,7 @@ def test_a_folder_of_damaged_pictures_is_one_message(tmp_path: Path) -> None:
         (tmp_path / "mine" / name / "1.png").write_bytes(b"no picture")
     said = refused(tmp_path, "stage=loading", "dataset=image_folder", "dataset.folder=mine")
     assert said.startswith("dataset.folder=mine: mine/a/1.png: not a readable image (")
+    assert "cannot identify image file)" in said and "<" not in said, said
 
 
 @pytest.mark.parametrize(

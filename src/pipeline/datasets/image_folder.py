@@ -122,7 +122,7 @@ class ImageFolder(Dataset):
         return x, np.array([path.parent.name for path in paths])
 
     def _image(self, path: Path, sizes: set[Size], counts: list[int]) -> np.ndarray:
-        from PIL import Image
+        from PIL import Image, UnidentifiedImageError
 
         try:
             with open_regular(path) as file, Image.open(file) as stored:
@@ -130,7 +130,9 @@ class ImageFolder(Dataset):
                 counts.append(images_in(stored))
                 return pixels(stored, self.size, self.channels, f"dataset.folder={self.folder}: {path}")
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise UserError(f"dataset.folder={self.folder}: {path}: not a readable image ({error})") from error
+            # Pillow's own words name the opened file by its number.
+            why = "cannot identify image file" if isinstance(error, UnidentifiedImageError) else error
+            raise UserError(f"dataset.folder={self.folder}: {path}: not a readable image ({why})") from error
 
 
 def _train_is_class(root: Path) -> bool:
