@@ -143,7 +143,8 @@ class Journal:
             count = len(self._pending)
             if count:
                 assert self._file is not None, "log() after finish()"
-                if not os.fstat(self._file).st_nlink:  # what is written would be lost, for hours perhaps
+                # What is written would be lost, for hours perhaps. Some file systems count no links.
+                if not os.fstat(self._file).st_nlink and not (self.folder / "metrics.jsonl").exists():
                     raise OSError(errno.ENOENT, "it was deleted while the run wrote to it")
                 data = "".join(_line(*record) for record in self._pending[:count]).encode()
                 # Always at the end of the last whole line: a write that failed or was interrupted is written over.
