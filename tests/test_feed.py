@@ -45,6 +45,16 @@ def begin(root: Path, uri: str, config: dict[str, Any] | None = None, grid: Path
     return journal
 
 
+def sent(root: Path, uri: str, state: State) -> Journal:
+    """A run of three steps that has ended so and stands in MLflow."""
+    journal = begin(root, uri)
+    for step in range(3):
+        journal.log({"loss": float(step)}, step)
+    journal.finish(state)
+    assert send(journal.folder) is None
+    return journal
+
+
 def entry(folder: Path, uri: str) -> Any:
     record = records.read(folder)
     assert record is not None and record.run_id is not None
@@ -134,11 +144,7 @@ def test_a_cell_stands_below_its_grid_whichever_comes_first(tmp_path: Path, uri:
 
 def test_what_is_sent_twice_stands_there_once(tmp_path: Path, uri: str) -> None:
     """A tracker may have died before it noted what it had sent, or which entry it had made."""
-    journal = begin(tmp_path / "runs", uri)
-    for step in range(3):
-        journal.log({"loss": float(step)}, step)
-    journal.finish("FINISHED")
-    assert send(journal.folder) is None
+    journal = sent(tmp_path / "runs", uri, "FINISHED")
     record, run = records.read(journal.folder), entry(journal.folder, uri)
     assert record is not None
     for before in (record.unsent(), replace(record.unsent(), run_id=None)):
@@ -150,11 +156,7 @@ def test_what_is_sent_twice_stands_there_once(tmp_path: Path, uri: str) -> None:
 
 def test_a_run_whose_entry_is_gone_is_sent_from_its_beginning(tmp_path: Path, uri: str) -> None:
     """It went on after somebody had deleted its entry, of which MLflow takes no more points."""
-    journal = begin(tmp_path / "runs", uri)
-    for step in range(3):
-        journal.log({"loss": float(step)}, step)
-    journal.finish("KILLED")
-    assert send(journal.folder) is None
+    journal = sent(tmp_path / "runs", uri, "KILLED")
     gone = entry(journal.folder, uri).info.run_id
     MlflowClient(uri).delete_run(gone)
     goes_on = Journal.reopen(journal.folder, (journal.folder / "metrics.jsonl").stat().st_size)

@@ -238,7 +238,7 @@ def test_the_latest_is_the_newest_of_those_that_were_killed_or_failed(tmp_path: 
 
 
 def test_a_run_goes_on_as_it_was_set_and_where_it_lies(tmp_path: Path) -> None:
-    """Whether it may differ is a setting of its own, unless the command says otherwise; a folder may have moved."""
+    """Its `training.checkpoint.strict` holds unless the command has another; the runs' folder may have moved."""
     shipped = experiment("torch").config["training"]
     training = {**shipped, "checkpoint": {**shipped["checkpoint"], "strict": False}}
     dead(asked_in(tmp_path / "before", training=training))

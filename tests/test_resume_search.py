@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -25,15 +26,7 @@ WORDS = (
 @pytest.mark.wide
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_killed_trial_goes_on(tmp_path: Path, number: int) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline", *WORDS],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    while process.poll() is None and not second_has_a_checkpoint(tmp_path):
-        time.sleep(0.01)
+    process = begun(tmp_path, WORDS, until=second_has_a_checkpoint)
     process.send_signal(number)
     assert process.wait(timeout=120) in (-9, 143)
     time.sleep(1)  # a worker whose parent was killed ends by itself
@@ -57,15 +50,7 @@ def test_a_killed_trial_goes_on(tmp_path: Path, number: int) -> None:
 def test_a_trial_that_was_killed_before_its_first_checkpoint_is_run_again(tmp_path: Path) -> None:
     """Another point was proposed in its place, so that a kill changed what a search looks at."""
     words = [word for word in WORDS if "checkpoint" not in word] + ["training.checkpoint.every_s=3600"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline", *words],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    while process.poll() is None and not len(trained(tmp_path)) > 1:
-        time.sleep(0.01)
+    process = begun(tmp_path, words, until=lambda folder: len(trained(folder)) > 1)
     process.kill()
     assert process.wait(timeout=120) == -9
     time.sleep(1)  # a worker whose parent was killed ends by itself
@@ -127,6 +112,20 @@ def test_in_place_of_a_trial_that_dies_by_itself_another_point_is_tried(tmp_path
     assert result.returncode == 0, result.stderr
     points = [([*trial.params.values()] == [dead], trial.state.name) for trial in study(tmp_path)]
     assert sorted(points) == [(False, "COMPLETE"), (False, "COMPLETE"), (True, "FAIL")]
+
+
+def begun(folder: Path, words: Sequence[str], until: Callable[[Path], bool]) -> subprocess.Popen[bytes]:
+    """The command as a process of which `until` is true by now, or that has ended."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipeline", *words],
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while process.poll() is None and not until(folder):
+        time.sleep(0.01)
+    return process
 
 
 def second_has_a_checkpoint(folder: Path) -> bool:
