@@ -440,7 +440,8 @@ def check_result(run: Path, framework: str) -> Result:
         assert row[-2:] == ("float64", "cpu")
     for name in (row[0] for row in result.tables[1].rows):
         quickest = min(launch + wait for launch, wait in samples[name, "5"]) / 5  # other processes may slow down any
-        assert metrics[f"{name}/first_call"].value > quickest
+        if "eager" not in name:  # which traces and compiles nothing in its first call
+            assert metrics[f"{name}/first_call"].value > quickest
         check_times(name, metrics, samples)
     if framework == "torch":  # whose operations on a CPU are computed when they return
         for name in WAYS["torch"]:
