@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import shutil
@@ -79,6 +80,35 @@ def test_a_token_of_a_large_model_gets_all_threads(width: int, expected: int) ->
     steps.step(np.array([5]), np.array([1]))
     assert threads == [expected] * 2
     assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize(("width", "quicker", "expected"), [(512, True, True), (512, False, False), (32, True, False)])
+def test_a_large_model_is_read_by_the_quicker_library(
+    width: int, quicker: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same float32 logits, but for rounding, as the net's own products of its kernels as they were made."""
+    import torch
+
+    of = experiment(
+        "torch", stage="train", dataset="moby_dick", model=("gpt", {"layers": 2, "heads": 4, "width": width})
+    )
+    of.backend.load()
+    from pipeline.backends.torch import generate
+    from pipeline.models.torch_quick import Linear
+
+    monkeypatch.setattr(generate, "onednn_is_quicker", lambda: quicker)  # whichever processor this is
+    steps = generate.Steps(of, SHAPES, random_weights(of), Resolved(Place("cpu"), "fp32", "", ""))
+    plain = copy.deepcopy(steps.net)
+    for layer in (one for one in plain.modules() if isinstance(one, Linear)):
+        layer.weight.data, layer.by_onednn = layer.weight.data.contiguous(), False
+    with torch.profiler.profile() as seen:
+        steps.prefill(np.array([[3, 5, 2]]), np.array([3]))
+        found = steps.step(np.array([1]), np.array([3]))
+    assert any("_linear_pointwise" in event.name for event in seen.events()) is expected
+    with torch.inference_mode():
+        whole = plain(torch.tensor([[3, 5, 2, 1]]))[0, -1].double().numpy()
+    assert np.abs(found[0] - whole).max() < 1e-5 * np.abs(whole).max()
 
 
 @pytest.mark.wide

@@ -49,9 +49,13 @@ class Conv2d(nn.Conv2d):
 
 
 class Linear(nn.Linear):
-    """torch's Dense layer, with large products by oneDNN where that is quicker."""
+    """torch's Dense layer, by oneDNN where that is quicker: large products, and those of `by_onednn`."""
+
+    by_onednn = False  # whatever the product's size, where no gradients are taken
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.by_onednn and plain_float32_on_cpu(x) and not torch.is_grad_enabled():
+            return onednn_product(x, self.weight, self.bias)
         return dense(x, self.weight, self.bias)
 
 

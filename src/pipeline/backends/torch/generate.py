@@ -12,8 +12,9 @@ from pipeline.backends.torch.lowering import Lowering
 from pipeline.backends.torch.net import made
 from pipeline.backends.torch.settings import runtime_settings
 from pipeline.machine.capability import Resolved
-from pipeline.machine.threads import threads_for, threads_to_read
+from pipeline.machine.threads import LARGE_READ_BYTES, threads_for, threads_to_read
 from pipeline.models import Shapes, weights
+from pipeline.models.torch_quick import Linear, onednn_is_quicker
 from pipeline.runs.weights import Weights
 
 if TYPE_CHECKING:
@@ -28,11 +29,11 @@ class Steps:
         with runtime_settings(experiment, resolved):
             net = self.lowering.moved(made(experiment.data_model, shapes))
             self.net = net.to(self.lowering.device).eval()
-            lay_for_rows(self.net)
+            self.numbers = sum(one.numel() for one in net.parameters())
+            self.read_bytes = sum(one.nbytes for one in net.parameters())
+            lay_for_rows(self.net, self.read_bytes)
             self.cached = experiment.data_model.torch_cached(self.net)
         self.put(saved)
-        self.numbers = sum(one.numel() for one in net.parameters())
-        self.read_bytes = sum(one.nbytes for one in net.parameters())
         self.cache: Any = None
 
     def put(self, saved: Weights) -> None:
@@ -59,13 +60,17 @@ class Steps:
             return found
 
 
-def lay_for_rows(net: nn.Module) -> None:
-    """Store a CPU's float32 kernels along their longer side, square ones by inputs: so MKL multiplies one row fastest.
+def lay_for_rows(net: nn.Module, read_bytes: float) -> None:
+    """Store a CPU's float32 kernels as products of few rows are quickest, and choose the library (docs/decisions.md).
 
-    A token's step reads all of them once: from memory, if caches do not hold the net (docs/decisions.md).
+    A token's step reads all of them once. Where no cache holds them and oneDNN is quicker, it reads them column by
+    column; otherwise MKL reads them along their longer side, square ones by columns.
     """
+    by_onednn = read_bytes >= LARGE_READ_BYTES and onednn_is_quicker()
     for module in net.modules():
-        if isinstance(module, nn.Linear):
+        if isinstance(module, Linear):
             kernel = module.weight
-            if kernel.device.type == "cpu" and kernel.dtype == torch.float32 and len(kernel) >= kernel.shape[1]:
-                kernel.data = kernel.data.t().contiguous().t()
+            if kernel.device.type == "cpu" and kernel.dtype == torch.float32:
+                module.by_onednn = by_onednn
+                if by_onednn or len(kernel) >= kernel.shape[1]:
+                    kernel.data = kernel.data.t().contiguous().t()
