@@ -255,6 +255,71 @@ def test_copies_of_a_file_are_no_documents_beside_it(tmp_path: Path) -> None:
     assert dataset.load(tmp_path, 0).notes[-1] == said
 
 
+def test_tokens_between_sequences_that_are_left_out_are_noted(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_bytes(np.random.default_rng(0).integers(97, 123, 1000, np.uint8).tobytes())
+    given: dict[str, Any] = {"path": str(tmp_path / "text.txt"), "context": 10, "validation": 0.1, "test": 0.1}
+    assert Text(**given, stride=10).load(tmp_path, 0).notes == ()
+    note, *others = Text(**given, stride=40).load(tmp_path, 0).notes  # 20 sequences of 10 of the 799 that could be
+    assert not others
+    assert note == (
+        "dataset.stride=40: more than dataset.context=10, so that no training sequence predicts 75% of the training "
+        "text's tokens"
+    )
+
+
+def test_a_byte_order_mark_is_not_text(tmp_path: Path) -> None:
+    """It is the signature of a UTF-8 file, as Windows programs write it, also where the file is mapped."""
+    text = "".join(np.random.default_rng(0).choice([*"abcdefgh "], 2**20 + 99))
+    for name, content in {"a": text[:900], "b": text[100:1000], "large": text, "only": ""}.items():
+        (tmp_path / f"{name}.txt").write_text(content, encoding="utf-8-sig")
+        (tmp_path / f"{name}_without.txt").write_text(content)
+    for tokens in ("bytes", "characters", "bpe"):
+        for name in ("a", "large"):
+            marked, plain = (
+                Text(path=str(tmp_path / f"{name}{ending}.txt"), tokens=tokens, context=8, vocabulary=260)
+                for ending in ("", "_without")
+            )
+            one, other = marked.load(tmp_path, 0), plain.load(tmp_path, 0)
+            np.testing.assert_array_equal(one.train.x, other.train.x)
+            assert (one.sha256, one.task.card()) == (other.sha256, other.task.card())
+    folder = Text(path=str(tmp_path), context=8)
+    texts = [text[:900], text[100:1000], text]
+    assert [bytes(one).decode() for one in folder.documents(tmp_path)] == texts
+    notes = folder.load(tmp_path, 0).notes
+    assert f"dataset.path={tmp_path}: 3 of 8 files are copies of others, and left out" in notes
+    assert f"dataset.path={tmp_path}: 2 of 8 files are empty, and left out" in notes
+    with pytest.raises(UserError, match=r"only\.txt: contains no text"):
+        Text(path=str(tmp_path / "only.txt")).load(tmp_path, 0)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_a_file_in_another_encoding_of_unicode_is_named_as_such(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "my text.txt").write_bytes("\ufeffÄlteste".encode(encoding))
+    name = encoding[:6].upper()
+    for tokens in ("characters", "bpe"):
+        with pytest.raises(UserError) as refused:
+            Text(path=str(tmp_path / "my text.txt"), tokens=tokens).load(tmp_path, 0)
+        assert str(refused.value) == (
+            f"dataset.path={tmp_path}/my text.txt: {name}, by its byte-order mark, and not UTF-8; convert it: iconv -f "
+            f"{name} -t UTF-8 <the file> > <a new one>"
+        )
+
+
+def test_empty_files_of_a_folder_are_noted(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text("".join(rng.choice([*"abcdefgh "], 300)))
+    (tmp_path / "empty.txt").touch()
+    dataset = Text(path=str(tmp_path), context=8)
+    assert dataset.load(tmp_path, 0).notes[-1] == f"dataset.path={tmp_path}: 1 of 4 files is empty, and left out"
+    (tmp_path / "mark.txt").write_text("", encoding="utf-8-sig")
+    (tmp_path / "copy.txt").write_bytes((tmp_path / "a.txt").read_bytes())
+    assert dataset.load(tmp_path, 0).notes[-2:] == (
+        f"dataset.path={tmp_path}: 2 of 6 files are empty, and left out",
+        f"dataset.path={tmp_path}: 1 of 6 files is a copy of another, and left out",
+    )
+
+
 def test_a_pipe_is_no_text_and_no_missing_file(tmp_path: Path) -> None:
     """`dataset.path=<(zcat text.gz)`: it was "no such file"."""
     os.mkfifo(tmp_path / "pipe")

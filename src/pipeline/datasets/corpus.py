@@ -146,7 +146,7 @@ class Corpus(Dataset):
         if len(text.validation):
             validation = sequences(streams[1], self.context, None, keys[1])
         task = LanguageModelling(self.context, tokens.size, tokens)
-        notes = self._notes(len(documents), tokens.size, text)
+        notes = (*self._left_out(len(streams[0]), train), *self._notes(len(documents), tokens.size, text))
         held_out = {"validation": _known_by(text.validation), "test": _known_by(text.test)}
         return Data(train, validation, test, task, sha256(documents), notes=notes, held_out=held_out)
 
@@ -201,6 +201,15 @@ class Corpus(Dataset):
             if found_there.share >= LEAST
         ]
         return tuple(found)
+
+    def _left_out(self, tokens: int, train: Split) -> tuple[str, ...]:
+        """Where there are tokens between one training sequence and the next. `tokens`: of the training text."""
+        if self.stride is None or self.stride <= self.context:
+            return ()
+        return (
+            f"dataset.stride={self.stride}: more than dataset.context={self.context}, so that no training sequence "
+            f"predicts {1 - train.y.size / (tokens - 1):.0%} of the training text's tokens",
+        )
 
     def _odd_shares(self, documents: int, text: Divided, names: Sequence[str]) -> list[str]:
         """Of splits that hold more than twice what they were to hold of the text, or less than half."""

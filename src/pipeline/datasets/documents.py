@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import mmap
 import os
@@ -19,21 +20,27 @@ READ = 2**20  # bytes of the largest file that is read, not mapped: each map kee
 
 @dataclass(frozen=True)
 class File:
-    """A file as it is when this is made. `who` begins its messages."""
+    """A file as it is when this is made. `who` begins its messages.
+
+    `begin`: the bytes of the byte-order mark with which programs of Windows sign a file of UTF-8. It is not text.
+    """
 
     path: Path
     who: str
     state: tuple[int, int, int]  # size, time of the last change in ns, inode
+    begin: int
 
     @classmethod
     def of(cls, path: Path, who: str) -> File:
         """Raises OSError."""
-        return cls(path, who, _state(path.stat()))
+        with path.open("rb") as file:
+            marked = file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
+            return cls(path, who, _state(os.fstat(file.fileno())), marked * len(codecs.BOM_UTF8))
 
     @property
     def size(self) -> int:
-        """Bytes."""
-        return self.state[0]
+        """Bytes of its text."""
+        return self.state[0] - self.begin
 
     def __len__(self) -> int:
         return self.size
@@ -48,8 +55,8 @@ class File:
                 if _state(os.fstat(file.fileno())) != self.state:
                     raise UserError(f"{self.who}: {self.path}: changed while it was read; start again")
                 if self.size <= READ:
-                    return file.read()
-                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+                    return file.read()[self.begin :]
+                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))[self.begin :]
         except OSError as error:
             raise UserError(f"{self.who}: {self.path}: {error.strerror}") from error
 

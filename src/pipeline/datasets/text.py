@@ -28,29 +28,36 @@ class Text(Corpus):
     def documents(self, root: Path) -> Sequence[Document]:
         """The files that are not empty, each once, by path. Raises UserError, also where tokens need UTF-8 and a file
         is not."""
-        files = self._files()
+        files = [file for file in self._files() if file.size]
         if self.kind != "bytes":
             for file in files:
-                for _ in characters(file.content(), f"dataset.path={file.path}"):
+                for _ in characters(file.content(), f"dataset.path={file.path}", file.begin):
                     pass  # it is decoded again where its tokens are made
         if not files:
             raise UserError(f"dataset.path={self.path}: contains no text")
         return distinct(files)
 
     def _files(self) -> list[File]:
-        """Those that are not empty."""
+        """All of them, also those that are empty. Raises UserError."""
         try:
-            files = [File.of(path, f"dataset.path={self.path}") for path in self.paths()]
+            return [File.of(path, f"dataset.path={self.path}") for path in self.paths()]
         except OSError as error:
             raise UserError(f"dataset.path={self.path}: {error.filename}: {error.strerror}") from error
-        return [file for file in files if file.size]
 
     def _notes(self, documents: int, learned: int, text: Divided) -> tuple[str, ...]:
-        usual = super()._notes(documents, learned, text)
-        copies = (every := len(self._files())) - documents
-        if not copies:
-            return usual
-        return (*usual, f"dataset.path={self.path}: {copies} of {every} files are copies of others, and left out")
+        files = self._files()
+        empty = sum(not file.size for file in files)
+        copies = len(files) - empty - documents
+        left_out = (
+            (empty, "is empty" if empty == 1 else "are empty"),
+            (copies, "is a copy of another" if copies == 1 else "are copies of others"),
+        )
+        found = [
+            f"dataset.path={self.path}: {number} of {len(files)} files {why}, and left out"
+            for number, why in left_out
+            if number
+        ]
+        return (*super()._notes(documents, learned, text), *found)
 
     @property
     def user_files(self) -> tuple[Path, ...]:

@@ -6,6 +6,7 @@ take any file.
 
 from __future__ import annotations
 
+import codecs
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,12 @@ from pipeline.machine.unnamed_file import kept
 Content = bytes | memoryview  # of a file: as read, or mapped
 PIECE = 1 << 20  # bytes of a text that are decoded at once
 BYTES = 256  # each is a token of bpe, and all tokens of bytes
+OTHER_MARKS = {  # that of UTF-32 begins as that of UTF-16 does
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
 KINDS = ("bytes", "characters", "bpe")
 
 
@@ -77,8 +84,11 @@ def _module(kind: str) -> Any:
     return {"bytes": byte, "characters": character, "bpe": bpe}[kind]
 
 
-def characters(text: Content, who: str) -> Iterator[str]:
-    """A text as characters, piece by piece. Raises UserError that says where it is not UTF-8."""
+def characters(text: Content, who: str, before: int = 0) -> Iterator[str]:
+    """A text as characters, piece by piece. Raises UserError that says where it is not UTF-8.
+
+    `before`: bytes of its file that come before it.
+    """
     begin = 0
     while begin < len(text):
         end = next_character(text, begin + PIECE)
@@ -86,12 +96,23 @@ def characters(text: Content, who: str) -> Iterator[str]:
             piece = str(text[begin:end], "utf-8")
         except UnicodeDecodeError as error:
             place = begin + error.start
+            if other := _other_encoding(text):
+                raise UserError(
+                    f"{who}: {other}, by its byte-order mark, and not UTF-8; convert it: iconv -f {other} -t UTF-8 "
+                    "<the file> > <a new one>"
+                ) from error
             raise UserError(
-                f"{who}: not UTF-8 at byte {place:,} (line {_line(text, place):,}): 0x{text[place]:02x}; "
+                f"{who}: not UTF-8 at byte {before + place:,} (line {_line(text, place):,}): 0x{text[place]:02x}; "
                 "dataset.tokens=bytes takes any file"
             ) from error
         yield piece
         begin = end
+
+
+def _other_encoding(text: Content) -> str | None:
+    """Which encoding of Unicode the byte-order mark at the beginning is of, where that is not UTF-8."""
+    begin = bytes(text[:4])
+    return next((name for mark, name in OTHER_MARKS.items() if begin.startswith(mark)), None)
 
 
 def next_character(text: Content, place: int) -> int:
