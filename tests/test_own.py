@@ -350,6 +350,8 @@ def test_a_start_of_another_size_says_which_settings_that_run_has(tmp_path: Path
     first = done(tmp_path, *QUICK, "model=mlp", "model.units=[16,8]")
     said = refused(tmp_path, *QUICK, "model=mlp", f"model.start={first.name}")
     assert ": weights of another model: " in said and said.endswith("; that run has model.units=[16, 8]")
+    said = refused(tmp_path, *QUICK, "model=linear", f"model.start={first.name}")
+    assert ": weights of another model: " in said and said.endswith("; that run has model=mlp")
 
 
 def test_some_layers_from_a_file(mine: Path, start: Path, tmp_path: Path) -> None:

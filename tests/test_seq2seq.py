@@ -352,6 +352,21 @@ def test_a_saved_run_of_other_characters_is_refused_with_what_pairs_have(run: Pa
     assert "decoder.0.cross.query.kernel" in start["loaded"] and "tokens.embeddings" not in start["loaded"]
 
 
+def test_a_saved_run_of_another_model_is_refused_for_its_model_and_not_for_its_vocabulary(
+    run: Path, tmp_path: Path
+) -> None:
+    """It was offered `dataset.tokens=<that run>`, with which its weights do not fit either."""
+    (tmp_path / "mine.txt").write_text("def f(x):\n    return x\n" * 200)
+    words = ("stage=transformer", "dataset=text", "dataset.path=mine.txt", "training.steps=3", "schedule.warm_up=1")
+    said = refused(tmp_path, *words, f"model.start={run}")
+    assert said == (
+        f"model.start={run}/artifacts/model/weights.npz: weights of another model: that run has model=encoder_decoder, "
+        "this one model=gpt; model.start_layers takes some of the file"
+    )
+    some = refused(tmp_path, *words, f"model.start={run}", "model.start_layers=[tokens]")
+    assert "it was trained with another vocabulary (" in some
+
+
 PEEKS = """
 from pipeline.contracts import Model
 from pipeline.spec import spec

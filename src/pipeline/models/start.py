@@ -12,6 +12,7 @@ from pipeline.models.adapters import adapters_of
 from pipeline.models.patterns import all_but, matches, matching
 from pipeline.models.weights import Names, fit_to, initial, own_start
 from pipeline.runs import weights
+from pipeline.runs.choices import nearest
 from pipeline.runs.fit import Start
 from pipeline.runs.records import read_config
 from pipeline.runs.saved import check_start
@@ -88,16 +89,36 @@ def other_settings(start: Path, model: Mapping[str, Any]) -> dict[str, tuple[Any
 
     `model`: the config's node. Empty where the file is of no run, or of a model of another class.
     """
-    saved = read_config(start.parents[2]).get("model") if len(start.parents) > 2 else None
-    if not isinstance(saved, dict) or saved.get("_target_") != model.get("_target_"):
+    saved = saved_model(start)
+    if saved.get("_target_") != model.get("_target_"):
         return {}
     keys = [key for key in model if key in saved and key not in OF_TRAINING]
     return {key: (saved[key], model[key]) for key in keys if saved[key] != model[key]}
 
 
+def other_model(start: Path, model: Mapping[str, Any]) -> str | None:
+    """The choice of the saved run's model where it is of another class; None where the file is of no run.
+
+    `model`: the config's node.
+    """
+    saved = saved_model(start)
+    if saved.get("_target_") in (None, model.get("_target_")):
+        return None
+    return nearest("model", saved)[0]
+
+
+def saved_model(start: Path) -> Mapping[str, Any]:
+    """The node of the config of the run that a file of weights is of; empty where it is of none."""
+    saved = read_config(start.parents[2]).get("model") if len(start.parents) > 2 else None
+    return saved if isinstance(saved, dict) else {}
+
+
 def _of_that_run(experiment: Experiment) -> str:
     """What to set so that the model is that of the saved run."""
-    differ = other_settings(Path(str(experiment.starting.start)), experiment.config["model"])
+    start = Path(str(experiment.starting.start))
+    if other := other_model(start, experiment.config["model"]):
+        return f"; that run has model={other}"
+    differ = other_settings(start, experiment.config["model"])
     words = " ".join(f"model.{key}={shown(then)}" for key, (then, _) in differ.items())
     return f"; that run has {words}" if differ else ""
 

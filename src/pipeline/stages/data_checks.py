@@ -15,6 +15,7 @@ from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
 from pipeline.models import may_be_too_large
 from pipeline.models.patterns import all_but, matches
+from pipeline.models.start import other_model, saved_model
 from pipeline.profilers import window
 from pipeline.runs import weights
 from pipeline.runs.json_files import read_json
@@ -145,10 +146,27 @@ def check_vocabulary(experiment: Experiment, task: Task) -> None:
         return
     saved = read_json(Path(start.start).parent / "card.json").get("tokens", now)
     if saved != now:
+        _check_model(experiment)
         dataset = f"dataset={choice(experiment.dataset)} ({_described(now, saved)})"
         raise UserError(
             f"model.start={start.start}: it was trained with another vocabulary ({_described(saved, now)}) than that "
             f"of {dataset}; {_instead(experiment, Path(start.start))}"
+        )
+
+
+def _check_model(experiment: Experiment) -> None:
+    """Refuse all weights of another model of this package: no vocabulary makes them fit. Raises UserError.
+
+    Those of a class of the user's may fit, such as one that is written after a shipped one.
+    """
+    starting, model = experiment.starting, experiment.model
+    start = Path(str(starting.start))
+    other = other_model(start, experiment.config["model"])
+    shipped = is_shipped(model) and str(saved_model(start).get("_target_")).startswith("pipeline.")
+    if other and shipped and not starting.start_layers:
+        raise UserError(
+            f"model.start={starting.start}: weights of another model: that run has model={other}, this one "
+            f"model={choice(model)}; model.start_layers takes some of the file"
         )
 
 
