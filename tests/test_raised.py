@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,9 +14,45 @@ import numpy as np
 import pytest
 
 from pipeline import raised
+from pipeline.errors import Readable, Stopped, UserError
 from pipeline.raised import first_line, in_words, shortened
 from pipeline.runs.user_errors import as_run_error
 from pipeline.runs.weights import digest
+from pipeline.tokens.character import UnknownCharacter
+
+RAISED = [  # one of each class whose __init__ is not its base's, and of one that inherits it
+    Readable("a message"),
+    UserError("a message"),
+    Stopped("SIGTERM", 143),
+    UnknownCharacter("dataset=text", "\u4e16", 7, 65),
+]
+
+
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+def test_an_error_reaches_another_process_as_it_was(error: BaseException) -> None:
+    """Workers and loaders send theirs by pickle: a class that cannot be read there hides what went wrong."""
+    there = pickle.loads(pickle.dumps(error))
+    assert (type(there), str(there), vars(there)) == (type(error), str(error), vars(error))
+
+
+def test_every_error_with_an_init_of_its_class_is_sent_to_another_process_here() -> None:
+    package = Path(raised.__file__).parent
+    classes = [
+        node
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+    names = {"BaseException", "Exception", "ValueError"}
+    while more := {one.name for one in classes if names & {ast.unparse(base) for base in one.bases}} - names:
+        names |= more
+    with_init = {
+        one.name
+        for one in classes
+        if one.name in names
+        and any(isinstance(part, ast.FunctionDef) and part.name in ("__init__", "__new__") for part in one.body)
+    }
+    assert with_init == {type(error).__name__ for error in RAISED} - {"UserError"}
 
 
 def caught(fails: Callable[[], object], *, here: bool = True) -> Exception:

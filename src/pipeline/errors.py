@@ -31,6 +31,9 @@ class Stopped(BaseException):
         self.signal_name = signal_name
         self.exit_status = exit_status
 
+    def __reduce__(self) -> tuple[type[Stopped], tuple[str, int]]:
+        return Stopped, (self.signal_name, self.exit_status)
+
 
 class Impossible(UserError):
     """What nobody did wrong but cannot run here: a precision that the device lacks, a GPU that is not there."""

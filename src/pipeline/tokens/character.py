@@ -19,8 +19,12 @@ class UnknownCharacter(UserError):
     """A text has a character that the alphabet lacks."""
 
     def __init__(self, who: str, character: str, place: int, size: int) -> None:
+        self.made_of = who, character, place, size
         self.character, self.lacking = character, f"is not among the {size:,} that the model knows"
         super().__init__(f"{who}: the character {character!r} at {place:,} {self.lacking}")
+
+    def __reduce__(self) -> tuple[type[UnknownCharacter], tuple[str, str, int, int]]:
+        return UnknownCharacter, self.made_of
 
 
 @dataclass(frozen=True)
