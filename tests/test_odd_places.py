@@ -72,3 +72,34 @@ def test_what_is_opened_next_does_not_become_a_closed_stream(tmp_path: Path) -> 
     code = "reopen_closed(); print(open('next', 'w').fileno() > 2, file=sys.stderr)"
     words = [sys.executable, "-c", f"import sys; from pipeline.cli.streams import reopen_closed; {code}"]
     assert in_shell(tmp_path, words, ">&-").stderr == "True\n"
+
+
+SYNC = """
+import sys
+from pipeline.tracking import __main__, sync
+
+def opens(*_, **__):
+    print(open("next", "w").fileno() > 2, file=sys.stderr)
+    return 0
+
+sync.sync, sys.argv = opens, ["tracking", "sync", "."]
+sys.exit(__main__.main())
+"""
+
+
+def test_what_a_sync_opens_does_not_become_a_closed_stream(tmp_path: Path) -> None:
+    """MLflow's database got the number of standard output, and what libraries print there."""
+    done = in_shell(tmp_path, [sys.executable, "-c", SYNC], ">&-")
+    assert (done.returncode, done.stderr) == (0, "True\n")
+
+
+def test_a_sync_outlives_its_reader(tmp_path: Path) -> None:
+    """`| head`: it ended in a traceback at the next run."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [sys.executable, "-m", "pipeline.tracking", "sync", "."]
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment(), stdout=writer, stderr=subprocess.PIPE, timeout=100, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -12,11 +12,15 @@ import argparse
 import sys
 from pathlib import Path
 
+from pipeline.cli.streams import forgive, outlive_readers, reopen_closed
 from pipeline.passwords import without_password
 from pipeline.tracking import record as records
 
 
 def main() -> int:
+    reopen_closed()
+    outlive_readers()
+    forgive(sys.stdout)
     parser = argparse.ArgumentParser(prog="python -m pipeline.tracking")
     commands = parser.add_subparsers(dest="command", required=True)
     follow = commands.add_parser("follow", help="follow one run and send it to MLflow until it has ended")
