@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 import termios
+from collections.abc import Callable
 from pathlib import Path
+from unicodedata import category
 
 import pytest
 from command import (
@@ -27,8 +29,9 @@ from command import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.cli.streams import between_words, unset_notebook_backend
+from pipeline.cli.streams import between_words, printable, printable_lines, say_at_once, unset_notebook_backend
 from pipeline.cli.terminal import Terminal
+from pipeline.datasets import sources
 from pipeline.report.table import show
 from pipeline.runs.run import Run
 
@@ -364,8 +367,8 @@ def test_no_control_characters_reach_the_terminal() -> None:
     """Names come from configs, from files and from the user's modules; rich's own commands stay."""
     out = io.StringIO()
     console = Terminal(file=out, force_terminal=True, width=100, color_system="truecolor")
-    name = "\x1b]0;title\x1b[31mred\x9b\u202e"
-    escaped = r"\x1b]0;title\x1b[31mred\x9b\u202e"
+    name = "\x1b]0;title\x1b[31mred\x9b\u202e\u200e\u200b\u2028\ufeff"
+    escaped = r"\x1b]0;title\x1b[31mred\x9b\u202e\u200e\u200b\u2028\ufeff"
     run = Run(None, console)  # type: ignore[arg-type]
     run.say(f"{name}\nand a second line")
     show(console, name, [(name, name)])
@@ -375,6 +378,27 @@ def test_no_control_characters_reach_the_terminal() -> None:
     assert shown.count(escaped) == 4
     assert name not in shown
     assert "\x1b[1mplain\x1b[0m" in shown
+
+
+def test_what_nobody_sees_is_written_out_wherever_a_text_is_printed() -> None:
+    """By Unicode's categories: controls, marks of format (direction, joiners, of no width), line and paragraph
+    separators and halves of letters. Spaces of other widths, as Chinese has them, are seen."""
+    unseen = {letter for letter in map(chr, range(0x110000)) if category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+    assert {"\x00", "\xad", "\u200e", "\u200f", "\u2066", "\u2029", "\ud800", "\U000e0001"} < unseen
+    for letter in unseen:
+        assert printable(letter) == repr(letter)[1:-1]
+        assert printable_lines(letter) == (letter if letter in "\n\t" else repr(letter)[1:-1])
+    seen = "Ä e\u0301 世界\u3000\xa0🙂 \\n"
+    assert printable(seen) == printable_lines(seen) == seen
+
+
+@pytest.mark.parametrize("said", [say_at_once, sources.say])
+def test_what_nobody_sees_is_written_out_on_standard_error(
+    said: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What datasets say, with the names of files, did not pass the console."""
+    said("b\u202e.txt\u200f\nand more")
+    assert capsys.readouterr().err == "b\\u202e.txt\\u200f\nand more\n"
 
 
 @pytest.mark.parametrize("columns", [60, 80, 0])

@@ -249,7 +249,9 @@ def test_a_text_ends_before_a_stop_token() -> None:
 
 
 def test_what_a_terminal_would_obey_is_not_shown() -> None:
-    assert readable(b"a\x1b[2Jb\r\xff\n\tc\xc3\xa9") == "a\ufffd[2Jb\ufffd\ufffd\n\tcé"
+    """What is in a Windows text, and in one of Chinese, was shown as if it were no characters."""
+    assert readable(b"a\x1b[2Jb\r\xff\n\tc\xc3\xa9") == "a\\x1b[2Jb\\r\ufffd\n\tcé"
+    assert readable("世\u3000界\u202e".encode()) == "世\u3000界\\u202e"
 
 
 def test_a_context_of_one_token_has_a_rate(tmp_path: Path) -> None:

@@ -237,5 +237,9 @@ def test_a_map_of_attention_is_that_of_its_layer_and_head(tmp_path: Path, monkey
     data = json.loads(named[1])
     assert (data["layers"], data["heads"], data["length"], data["width"]) == maps.shape
     assert (data["tokens"], data["signs"], data["attended"]) == (attending, attending, attended)
+    attention.page(tmp_path / "unseen.html", maps, ["a", "\r", "\u202e", "\n"], "a model", attended)
+    unseen = re.search(r"^const data = (.*?);?$", (tmp_path / "unseen.html").read_text(), re.MULTILINE)
+    assert unseen is not None
+    assert json.loads(unseen[1])["signs"] == ["a", "\\r", "\\u202e", "↵"]
     weights = np.frombuffer(base64.b64decode(data["weights"]), np.uint8).reshape(maps.shape)
     assert np.abs(weights / 255 - maps).max() <= 0.5 / 255 + 1e-12

@@ -9,31 +9,46 @@ import stat
 import sys
 import textwrap
 from typing import IO, TYPE_CHECKING, Any, TextIO
+from unicodedata import category
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Controls (ESC starts a command to the terminal), the marks that turn the direction of writing, and halves of letters.
-CONTROLS = (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), *range(0xD800, 0xE000))
-ESCAPES = {code: repr(chr(code))[1:-1] for code in CONTROLS}
+# Unicode's categories of controls (ESC starts a command to the terminal), of marks of format (the direction of writing,
+# joiners, what has no width), of halves of letters and of separators of lines and paragraphs.
+UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 NARROWEST = 20  # columns of a terminal that messages are folded for
-ESCAPES_IN_LINES = {code: text for code, text in ESCAPES.items() if chr(code) not in "\n\t"}
+
+
+class _Escapes(dict[int, str]):
+    """What is written for each character, by its number. `but`: those that are written as they are."""
+
+    def __init__(self, but: str = "") -> None:
+        super().__init__({ord(letter): letter for letter in but})
+
+    def __missing__(self, code: int) -> str:
+        letter = chr(code)
+        self[code] = repr(letter)[1:-1] if category(letter) in UNSEEN else letter
+        return self[code]
+
+
+_IN_A_LINE, _IN_LINES = _Escapes(), _Escapes("\n\t")
 
 
 def printable(text: str) -> str:
-    """A text as one line, with its control characters written out: names and values come from anywhere."""
-    return text.translate(ESCAPES)
+    """A text as one line, with what nobody would see written out: names and values come from anywhere."""
+    return text.translate(_IN_A_LINE)
 
 
 def printable_lines(text: str) -> str:
     """The same for a text of several lines."""
-    return text.translate(ESCAPES_IN_LINES)
+    return text.translate(_IN_LINES)
 
 
 def between_words(text: str, width: int, indent: str = "") -> list[str]:
     """The lines of a text, folded between words: what has to be copied stays whole. `indent`: of what goes on."""
     fold = textwrap.TextWrapper(width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    return [line for each in text.splitlines() for line in fold.wrap(each) or [""]] or [""]
+    return [line for each in printable_lines(text).splitlines() for line in fold.wrap(each) or [""]] or [""]
 
 
 def say(console: Console, text: str) -> None:
@@ -42,7 +57,8 @@ def say(console: Console, text: str) -> None:
 
 
 def for_reader(text: str, stream: IO[str]) -> str:
-    """A message as it is, for a file or a program; on a terminal as wide as that."""
+    """A message with what nobody would see written out; on a terminal as wide as that."""
+    text = printable_lines(text)
     try:
         width = os.get_terminal_size(stream.fileno()).columns
     except (OSError, ValueError):  # not a terminal, or a stream without a descriptor

@@ -14,7 +14,7 @@ from pipeline.cli.streams import forgive, leave, printable_lines
 class Terminal(Console):
     """A console whose reader may leave (`| head`): the rest goes nowhere, and the run goes on.
 
-    What is printed are texts, whose control characters are written out; rich adds its own after that.
+    What is printed are texts, in which what nobody would see is written out; rich adds its own controls after that.
     """
 
     def __init__(self, **settings: Any) -> None:

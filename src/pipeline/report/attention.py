@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import PowerNorm
 
+from pipeline.cli.streams import printable
 from pipeline.report.canvas import canvas, save
 
 MOST = 8  # layers, and heads, in the figure
@@ -85,9 +86,9 @@ def page(
 
 def _text(tokens: Sequence[str]) -> str:
     """The text that the tokens make, with a sign for the end of a line."""
-    return "".join(tokens).replace("\n", SIGNS["\n"])
+    return printable("".join(tokens).replace("\n", SIGNS["\n"]))
 
 
 def _signs(tokens: Sequence[str]) -> list[str]:
     """With a sign for what would not be seen."""
-    return ["".join(SIGNS.get(letter, letter) for letter in token) for token in tokens]
+    return ["".join(SIGNS.get(letter) or printable(letter) for letter in token) for token in tokens]

@@ -15,7 +15,6 @@ import re
 import secrets
 import shutil
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.cli.exits import stop_held_back
+from pipeline.cli.streams import say_at_once
 from pipeline.errors import UserError
 from pipeline.machine.regular_file import read_regular
 from pipeline.passwords import without_password, without_passwords
@@ -210,7 +210,7 @@ class Journal:
         if error is None or error is trouble:
             raise trouble
         if str(error) != str(trouble):  # whoever calls says that
-            print(f"pipeline: {trouble}", file=sys.stderr)
+            say_at_once(f"pipeline: {trouble}")
 
     def _close_metrics(self) -> UserError | None:
         assert self._file is not None

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.backends.shared.generation import Generated, Row
+from pipeline.cli.streams import printable_lines
 from pipeline.errors import shown
 from pipeline.machine.capability import Resolved
 from pipeline.report.table import seconds as in_seconds
@@ -65,7 +66,7 @@ def write(run: Run, prompts: Sequence[str], texts: Sequence[Text]) -> list[Path]
     plain = [
         {
             "prompt": prompt,
-            "text": readable(text.made),
+            "text": text.made.decode("utf-8", errors="replace"),
             "prompt_tokens": text.row.tokens[: text.prompt_tokens],
             "tokens": text.tokens,
             "ended_by": text.row.ended,
@@ -160,6 +161,5 @@ def _decode(found: Generated, tokens_per_s: float | None) -> str:
 
 
 def readable(text: bytes) -> str:
-    """For people: what is not a character, and what controls a terminal, is replaced."""
-    decoded = text.decode("utf-8", errors="replace")
-    return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in decoded)
+    """For people: what is not a character is replaced, and what nobody would see is written out."""
+    return printable_lines(text.decode("utf-8", errors="replace"))

@@ -12,7 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from pipeline.cli.streams import forgive, outlive_readers, reopen_closed
+from pipeline.cli.streams import forgive, outlive_readers, printable, reopen_closed
 from pipeline.passwords import without_password
 from pipeline.tracking import record as records
 
@@ -35,11 +35,11 @@ def main() -> int:
 
         return tracking_follow.follow(options.folder.absolute())
     if not options.root.is_dir():
-        parser.error(f"{options.root}: no such folder")
+        parser.error(printable(f"{options.root}: no such folder"))
     try:
         uri = None if options.uri is None else records.check_uri(options.uri)
     except ValueError as error:
-        parser.error(without_password(f"--uri {options.uri}: {error}"))
+        parser.error(printable(without_password(f"--uri {options.uri}: {error}")))
     from pipeline.tracking import sync as tracking_sync
 
     return tracking_sync.sync(options.root.absolute(), uri, force=options.force)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pipeline.cli.streams import printable
 from pipeline.runs.lookup import reap, run_folders
 from pipeline.runs.records import read_status
 from pipeline.tracking import record as records
@@ -36,9 +37,9 @@ def sync(root: Path, uri: str | None = None, *, force: bool = False) -> int:
         if record is None or record.uri != target or record.run_id is None:
             absent.add(folder.name)
         failed += reason is not None
-        print(f"{folder.name}: {_line(folder, target, reason)}")
+        print(printable(f"{folder.name}: {_line(folder, target, reason)}"))
     if not due:
-        print(f"{root}: nothing to sync")
+        print(printable(f"{root}: nothing to sync"))
     return 1 if failed else 0
 
 
