@@ -15,6 +15,7 @@ from test_search import study
 from test_sweep import trained
 
 from pipeline.runs.json_files import read_json
+from pipeline.sweep.search_killed import TRIES
 
 WORDS = (
     *("-m", "hydra/sweeper=optuna", "dataset=digits", "model=linear", "tracking=none", "sweep.jobs=1"),
@@ -112,6 +113,37 @@ def test_in_place_of_a_trial_that_dies_by_itself_another_point_is_tried(tmp_path
     assert result.returncode == 0, result.stderr
     points = [([*trial.params.values()] == [dead], trial.state.name) for trial in study(tmp_path)]
     assert sorted(points) == [(False, "COMPLETE"), (False, "COMPLETE"), (True, "FAIL")]
+
+
+@pytest.mark.wide
+def test_a_trial_that_dies_by_itself_each_time_is_given_up(tmp_path: Path) -> None:
+    """With a checkpoint it came first in each session, for ever, and a session of one trial tried nothing else."""
+    with_checkpoint = "if self.seen > 20 and any(Path(os.environ['RUNS']).glob('*/checkpoints/step-*')):"
+    (tmp_path / "frail.py").write_text(FRAIL.replace("if self.seen > 20:", with_checkpoint))
+    model = ("model=linear", "model._target_=frail.Frail", "+model.scale=interval(0.1,1)")
+    fixed = [word for word in WORDS if not word.startswith(("optimizer", "training", "model", "hydra.sweeper.trials"))]
+    words = (
+        *fixed,
+        *model,
+        "training.epochs=60",
+        "training.batch_size=32",
+        "training.checkpoint.every=5",
+        "hydra.sweeper.trials=2",
+    )
+    variables = {"PIPELINE_MODULES": "frail", "PYTHONPATH": ".", "DIES": str(tmp_path / "dies")}
+    variables["RUNS"] = str(tmp_path / "runs")
+    for session in range(TRIES):
+        result = pipeline(tmp_path, *words, **variables)
+        assert result.returncode == 1 and "killed by SIGKILL" in result.stderr, (session, result.stderr)
+        assert "it is not tried again" not in result.stderr
+    (dead,) = (run for run in trained(tmp_path) if status(run).state == "KILLED")
+    assert len(read_json(dead / "receipt.json")["resumed"]) == TRIES - 1
+    result = pipeline(tmp_path, *words, **variables)
+    assert result.returncode == 0, result.stderr
+    scale = (tmp_path / "dies").read_text()
+    assert f"model.scale={scale}: its process has died {TRIES} times; it is not tried again (" in result.stderr
+    points = [(str(trial.params["+model.scale"]) == scale, trial.state.name) for trial in study(tmp_path)]
+    assert sorted(points) == [(False, "COMPLETE"), (False, "COMPLETE"), *[(True, "FAIL")] * TRIES]
 
 
 def begun(folder: Path, words: Sequence[str], until: Callable[[Path], bool]) -> subprocess.Popen[bytes]:

@@ -14,6 +14,7 @@ from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from pipeline.sweep.search_killed import dead_points
 from pipeline.sweep.space import Point, Space, drawn, point_of, untried
 
 ASKED_AGAIN = 10  # times; then a point is drawn from those that are left
@@ -67,9 +68,9 @@ class Unrepeated(BaseSampler):
 
 def tried(study: Study, space: Space, first: int, besides: int = -1) -> set[Point]:
     """The points of trials that came to something, run, wait, or have failed since trial `first`: what failed in an
-    earlier session may be proposed again.
+    earlier session may be proposed again, unless its process has died too often.
     """
-    found = set()
+    found = {point_of(point, space) for point in dead_points(study) if point.keys() == space.keys()}
     for trial in study.get_trials(deepcopy=False):
         if trial.number != besides and (trial.state != TrialState.FAIL or trial.number >= first):
             found.add(point_of(trial.system_attrs.get("fixed_params", {}) | trial.params, space))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import Pruned, UserError
 from pipeline.report.table import figure
 from pipeline.runs.records import EPOCH
+from pipeline.sweep.search_killed import killed
 from pipeline.sweep.space import Space, point_of, size
 
 if TYPE_CHECKING:
@@ -80,11 +81,6 @@ def study_in(folder: Path, name: str) -> Study | None:
         return optuna.load_study(study_name=name, storage=_storage(file)) if file.exists() else None
     except KeyError:  # a file that another session has just made, and which holds no study yet
         return None
-
-
-def killed(number: int) -> str:
-    """The attribute of a study whose trial of that number was killed, and may be asked again."""
-    return f"killed {number}"
 
 
 def begin_study(folder: Path, name: str, directions: Sequence[Sought], attributes: Mapping[str, Any]) -> None:

@@ -24,9 +24,10 @@ from pipeline.sweep.schedule import Outcome, Source
 from pipeline.sweep.search_cells import Cells
 from pipeline.sweep.search_checks import epochs_of
 from pipeline.sweep.search_claim import IMPORTED, dataset_key
+from pipeline.sweep.search_killed import BY_ITSELF, TRIES, dead_points, killed
 from pipeline.sweep.search_metric import value_of
 from pipeline.sweep.search_settings import Search
-from pipeline.sweep.search_study import finished, killed, left, report, study_file
+from pipeline.sweep.search_study import ANOTHER, finished, left, report, study_file
 from pipeline.sweep.space import Space, as_overrides
 
 if TYPE_CHECKING:
@@ -131,12 +132,15 @@ class Trials(Source):
         return None
 
     def ask_again(self) -> None:
-        """Put the trials before all others that were killed, or whose runs go on or have finished since."""
+        """Put the trials before all others that were killed, or whose runs go on or have finished since.
+
+        Not those whose process has died TRIES times: it may do so each time.
+        """
         from optuna.trial import TrialState
 
         states = (TrialState.WAITING, TrialState.COMPLETE, TrialState.PRUNED)  # the first: by a session that was killed
         known = [one.system_attrs.get("fixed_params", {}) | one.params for one in self.study.get_trials(False, states)]
-        attributes, again = self.study.user_attrs, list[dict[str, Any]]()
+        attributes, again, given_up = self.study.user_attrs, list[dict[str, Any]](), dead_points(self.study)
         for trial in reversed(self.study.get_trials(deepcopy=False, states=(TrialState.FAIL,))):
             if trial.params.keys() != self.space.keys() or trial.params in known:
                 continue
@@ -145,7 +149,12 @@ class Trials(Source):
                 cell, _ = self.cells.at(trial.params, trial.number)
                 if cell.experiment is None:
                     continue
-                if killed(trial.number) in attributes or self._is_known(cell):
+                if self._is_known(cell):
+                    again.append(trial.params)
+                elif trial.params in given_up:
+                    words = " ".join(as_overrides(trial.params))
+                    self.say(f"{words}: its process has died {TRIES} times; it is not tried again ({ANOTHER})")
+                elif killed(trial.number) in attributes:
                     again.append(trial.params)
         for point in reversed(again):
             self.study.enqueue_trial(point)
@@ -183,7 +192,7 @@ class Trials(Source):
             self._keep_imported(outcome.run)
         else:
             if outcome.state == "KILLED" and not (outcome.died and _begins_anew(outcome)):
-                self.study.set_user_attr(killed(trial.number), True)
+                self.study.set_user_attr(killed(trial.number), BY_ITSELF if outcome.died else True)
             self._failed(trial)
         return outcome
 
