@@ -110,7 +110,7 @@ sys.exit(main())
 
 
 ANEW = "runs all cells again, from their beginnings"
-KILLED = ("0 done · 0 failed · 2 killed · 0 skipped · 0 running · 0 waiting", "goes on", ["killed", "killed"])
+KILLED = ("0 done · 0 failed · 2 killed · 0 skipped · 0 running · 0 waiting", "resumes", ["killed", "killed"])
 MOMENTS: dict[str, tuple[tuple[str, ...], tuple[str, str, list[str]]]] = {
     "starts": (("sweep.jobs=2",), KILLED),
     "trains": (("sweep.jobs=2", "training.epochs=100000"), KILLED),

@@ -214,7 +214,7 @@ def test_ctrl_c_while_a_grid_imports(tmp_path: Path) -> None:
     assert "memory runs out" not in err
     assert "killed  model=mlp  its worker: stopped before its cells began" in err
     assert "0 done · 0 failed · 1 killed · 0 skipped · 0 running · 1 waiting" in err
-    assert "; the same command goes on" in err
+    assert "; the same command resumes" in err
     (grid, *_) = runs(tmp_path)
     assert status(grid).state == "KILLED"
 

@@ -288,7 +288,7 @@ def test_a_machine_that_dies_ends_the_training_with_a_checkpoint(
     (run,) = runs(first.folder)
     assert (leads.returncode, status(run).state) == (1, "FAILED"), said
     assert f"process 1 of 2 of the training (on {os.uname().nodename}, {second.address}) is gone, after step" in said
-    assert "goes on from there" in said and "Traceback" not in said
+    assert "resumes from there" in said and "Traceback" not in said
     both(machines, "resume=latest")
     whole = tmp_path / "whole"
     whole.mkdir()

@@ -295,7 +295,7 @@ def test_a_process_that_dies_ends_the_training_with_a_checkpoint(tmp_path: Path)
     (run,) = runs(tmp_path)
     said = str(status(run).error)
     assert status(run).state == "FAILED"
-    assert "process 1 of 2" in said and "was killed by SIGKILL, after step" in said and "goes on from there" in said
+    assert "process 1 of 2" in said and "was killed by SIGKILL, after step" in said and "resumes from there" in said
     assert goes_on_to_the_same_end(tmp_path)
 
 
@@ -308,7 +308,7 @@ def test_the_checkpoint_after_a_lost_process_has_the_statistics_of_its_step(tmp_
     words = instead(instead(LONG, "model=linear"), "training.batch_size=40")
     words = (*words, "model._target_=own_models.Normalized", "training.steps=200")
     assert stopped(tmp_path, signal.SIGKILL, peer=True, words=words, **known) == (1, [])
-    assert "goes on from there" in str(status(runs(tmp_path)[0]).error)
+    assert "resumes from there" in str(status(runs(tmp_path)[0]).error)
     assert goes_on_to_the_same_end(tmp_path, words, **known)
 
 

@@ -250,7 +250,7 @@ def test_an_end_before_the_last_validation_loses_no_step(tmp_path: Path, backend
     command = [sys.executable, "-c", IN_A_VALIDATION, *words, "40", str(int(number))]
     ended = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     (run,) = runs(tmp_path)
-    said = f"resume={run.name} goes on from there" in ended.stderr
+    said = f"resume={run.name} resumes from there" in ended.stderr
     assert (ended.returncode, said) == ((143, True) if number == signal.SIGTERM else (-9, False))
     assert resumed(tmp_path) == run
     result = read_json(run / "result.json")
@@ -279,7 +279,7 @@ def test_a_stop_in_a_validation_loses_no_step(tmp_path: Path, backend: str) -> N
     ended = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     assert ended.returncode == 143, ended.stderr
     (run,) = runs(tmp_path)
-    assert f"stopped at step 20; resume={run.name} goes on from there" in ended.stderr
+    assert f"stopped at step 20; resume={run.name} resumes from there" in ended.stderr
     assert newest_step(run) == 20
 
 
@@ -369,7 +369,7 @@ def test_a_job_that_slurm_starts_again_goes_on(tmp_path: Path) -> None:
     result = pipeline(tmp_path, *words, "name=two", SLURM_RESTART_COUNT="1")
     assert result.returncode == 0, result.stderr
     (run,) = runs(tmp_path)
-    said = f"name=two: goes on with {run.name}, which keeps its name, linear-digits-torch-fp32"
+    said = f"name=two: resumes {run.name}, which keeps its name, linear-digits-torch-fp32"
     assert said in result.stderr.splitlines()
     assert read_json(run / "receipt.json")["resumed"]
     result = pipeline(tmp_path, *words, "resume=auto")  # which is finished: there is nothing to go on with
@@ -708,13 +708,13 @@ def test_what_went_on_elsewhere_says_so_and_is_no_grids_cell(tmp_path: Path) -> 
 def test_mistakes(stopped: Path, tmp_path: Path) -> None:
     run = copied(stopped, tmp_path)
     assert refused(tmp_path, "resume=latest", "model=mlp") == (
-        "model with resume=latest: a run goes on with its own settings; leave it out"
+        "model with resume=latest: a run resumes with its own settings; leave it out"
     )
     assert refused(tmp_path, "resume=latest", "dataset.tokens=bytes") == (  # no key of the dataset of the defaults
-        "dataset.tokens with resume=latest: a run goes on with its own settings; leave it out"
+        "dataset.tokens with resume=latest: a run resumes with its own settings; leave it out"
     )
     said = refused(tmp_path, "resume=${oc.env:PIPELINE_GOES_ON,latest}", "model=mlp")  # known once it is composed
-    assert said == "model with resume=latest: a run goes on with its own settings; leave it out"
+    assert said == "model with resume=latest: a run resumes with its own settings; leave it out"
     assert refused(tmp_path, "-m", "resume=latest", "seed=1,2") == (
         "resume with -m: resumes a single run; a grid resumes when its command is given again"
     )

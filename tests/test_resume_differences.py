@@ -185,7 +185,7 @@ def test_of_those_that_failed_one_goes_on_that_was_out_of_time(
     assert capsys.readouterr().err == ""
     named = asked_in(tmp_path, name="early")
     assert begun_before(named, on_cpu(named), states=DEAD) is not None
-    assert f"name=early: goes on with {late.name}, which keeps its name, late" in capsys.readouterr().err
+    assert f"name=early: resumes {late.name}, which keeps its name, late" in capsys.readouterr().err
     change(late, "code_sha256", to="0")
     assert begun_before(asked, on_cpu(asked), states=DEAD) is None
     assert f"{late.name} was stopped and is not resumed: code" in capsys.readouterr().err
@@ -259,5 +259,5 @@ def test_a_run_goes_on_as_it_was_set_and_where_it_lies(tmp_path: Path) -> None:
     shutil.rmtree(checkpoint.folder)
     with pytest.raises(UserError, match=re.escape(f"{folder.name} has no checkpoint; {said}; run it again")):
         resumed(asked_for(root, folder.name), ())
-    with pytest.raises(UserError, match=r"^model with resume=latest: a run goes on with its own settings"):
+    with pytest.raises(UserError, match=r"^model with resume=latest: a run resumes with its own settings"):
         resumed(asked_for(root), ("output_dir", "model"))

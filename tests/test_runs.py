@@ -543,7 +543,7 @@ def test_a_choice_that_is_no_yaml_costs_those_who_do_not_ask_for_it_nothing(tmp_
 def test_how_a_killed_run_goes_on_is_said(tmp_path: Path) -> None:
     killed = a_run(tmp_path / "elsewhere", 0.6, state="KILLED")
     assert "killed with" not in pipeline(tmp_path, "stage=runs", "output_dir=elsewhere").stderr
-    assert "goes on" not in pipeline(tmp_path, "stage=show", "run=" + killed.name, "output_dir=elsewhere").stdout
+    assert "resumes" not in pipeline(tmp_path, "stage=show", "run=" + killed.name, "output_dir=elsewhere").stdout
     for step in (8, 1200):
         write_checkpoint(killed, step)
     words = f"resume={killed.name} output_dir={tmp_path / 'elsewhere'}"
@@ -551,17 +551,17 @@ def test_how_a_killed_run_goes_on_is_said(tmp_path: Path) -> None:
     said = f"1 was killed with a checkpoint: {words} resumes; a grid resumes when its command is given again"
     assert shown.stderr.splitlines()[1:] == [said]
     shown = pipeline(tmp_path, "stage=show", "run=" + killed.name, "output_dir=elsewhere")
-    assert f"goes on  from step 1,200: {words}\n" in shown.stdout
-    assert where_it_goes_on(killed, 1200) == f"{words} goes on from there"
-    assert where_it_goes_on(killed, 1300) == f"{words} goes on from step 1,200, its newest checkpoint"
+    assert f"resumes  from step 1,200: {words}\n" in shown.stdout
+    assert where_it_goes_on(killed, 1200) == f"{words} resumes from there"
+    assert where_it_goes_on(killed, 1300) == f"{words} resumes from step 1,200, its newest checkpoint"
     (killed / "checkpoints/step-0000001200/state").write_bytes(b"damaged")
     damaged = "step-0000001200 is damaged (state has another sha256)"
     shown = pipeline(tmp_path, "stage=show", "run=" + killed.name, "output_dir=elsewhere")
-    assert f"goes on from step 8: {words}; {damaged}; the one before it is used " in " ".join(shown.stdout.split())
-    assert where_it_goes_on(killed, 1300) == f"{words} goes on from step 8, its newest checkpoint"
+    assert f"resumes from step 8: {words}; {damaged}; the one before it is used " in " ".join(shown.stdout.split())
+    assert where_it_goes_on(killed, 1300) == f"{words} resumes from step 8, its newest checkpoint"
     (killed / "checkpoints/step-0000000008/state").unlink()
     shown = pipeline(tmp_path, "stage=show", "run=" + killed.name, "output_dir=elsewhere")
-    assert "goes on  not: its checkpoints are damaged\n" in shown.stdout
+    assert "resumes  not: its checkpoints are damaged\n" in shown.stdout
     a_run(tmp_path / "elsewhere", 0.7, state="KILLED").joinpath("checkpoints", "step-0000000001").mkdir(parents=True)
     shown = pipeline(tmp_path, "stage=runs", "output_dir=elsewhere")
     assert "2 were killed with a checkpoint: resume=<id> output_dir=" in shown.stderr

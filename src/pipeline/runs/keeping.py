@@ -115,11 +115,11 @@ class Keeping:
 def where_it_goes_on(run: Path, step: int) -> str:
     """What a run that was stopped at a step goes on from: the state there, where it could be written."""
     if newest_step(run) == step:  # written and read a moment ago
-        return f"{resume_words(run)} goes on from there"
+        return f"{resume_words(run)} resumes from there"
     kept, _ = newest(run)
     if kept is None:
         return "its state could not be written, and it has no other checkpoint: it has to be run again"
-    return f"{resume_words(run)} goes on from step {kept.step:,}, its newest checkpoint"
+    return f"{resume_words(run)} resumes from step {kept.step:,}, its newest checkpoint"
 
 
 def resume_words(folder: Path) -> str:

@@ -61,7 +61,7 @@ def check_alone(reference: str, overridden: Sequence[str]) -> None:
     """Refuse settings beside `resume=<reference>`. Raises UserError."""
     other = next((key for key in overridden if key not in OWN), None)
     if other is not None:
-        raise UserError(f"{other} with resume={reference}: a run goes on with its own settings; leave it out")
+        raise UserError(f"{other} with resume={reference}: a run resumes with its own settings; leave it out")
 
 
 def _found(root: Path, reference: str) -> Path:
@@ -140,7 +140,7 @@ def begun_before(
         if checkpoint is not None and not notes:
             status, name = read_status(folder), experiment.settings.name
             if name and status is not None and status.name != name:
-                said = f"name={name}: goes on with {folder.name}, which keeps its name, {status.name}"
+                said = f"name={name}: resumes {folder.name}, which keeps its name, {status.name}"
                 say(messages(), said)
             return checkpoint
         for note in notes:

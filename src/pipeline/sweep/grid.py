@@ -147,7 +147,7 @@ def record(
         say(console, claims.said())
     session = Session(name, first.runnable, about, console)
     cells = Shared(todo, history, claims, partial(say, console))
-    again = "runs all cells again, from their beginnings" if settings.retry == "all" else "goes on"
+    again = "runs all cells again, from their beginnings" if settings.retry == "all" else "resumes"
     outcomes = session.run(cells, make, decisions, len(todo), keep, again=again)
     if said := edited_meanwhile(outcomes, planned):
         say(console, f"{said}; the same command then runs the cells of older code again")

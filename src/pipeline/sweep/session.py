@@ -49,7 +49,7 @@ class Session:
         total: int | None,
         keep: Keep,
         *,
-        again: str = "goes on",
+        again: str = "resumes",
     ) -> list[Outcome]:
         """Run the cells of `source`: see `run_below`. A cell that failed before counts too, as in the exit status."""
         run = Run(self.journal, self.console)

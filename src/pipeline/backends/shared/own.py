@@ -189,10 +189,10 @@ class Watch:
         except Stopped:
             checkpoint, _ = newest(self.run.folder)
             if self.keeping.active and not checkpoint:
-                self.run.say("stopped before the end of an epoch: it has no checkpoint to go on from")
+                self.run.say("stopped before the end of an epoch: it has no checkpoint to resume from")
             elif checkpoint and checkpoint.progress["epochs"] < self.epochs + 1:
                 at = checkpoint.progress["epochs"]
-                self.run.say(f"stopped; {resume_words(self.run.folder)} goes on from the end of epoch {at}")
+                self.run.say(f"stopped; {resume_words(self.run.folder)} resumes from the end of epoch {at}")
             raise
         finally:
             self.keeping.close()

@@ -118,9 +118,9 @@ def _going_on(folder: Path) -> Rows:
     """From which checkpoint, of those that are whole; nothing where it has none."""
     checkpoint, damaged = newest(folder)
     if checkpoint is None:
-        return [("goes on", "not: its checkpoints are damaged")] if damaged else []
+        return [("resumes", "not: its checkpoints are damaged")] if damaged else []
     newer = "".join(f"; {note}" for note in damaged)
-    return [("goes on", f"from step {checkpoint.step:,}: {resume_words(folder)}{newer}")]
+    return [("resumes", f"from step {checkpoint.step:,}: {resume_words(folder)}{newer}")]
 
 
 def _duration(folder: Path, status: Status, now: float) -> tuple[str, str]:
