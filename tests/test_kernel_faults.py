@@ -85,7 +85,7 @@ class Late(Kernel):
     """NumPy's product after `call_s` seconds of work that a call may take; a user's kernel, as it is not ours.
 
     `prepare_s`: seconds that it takes to prepare. `fails_after`: runs, in a process, after which it raises;
-    `stops_after`: after which it returns at once.
+    `stops_after`: after which it returns at once. `idle_below`: fewer calls in a sample are not made.
     """
 
     processor: ClassVar[Literal["cpu", "gpu"]] = "cpu"
@@ -95,6 +95,7 @@ class Late(Kernel):
     prepare_s: float = 0.0
     fails_after: int | None = None
     stops_after: int | None = None
+    idle_below: int = 0
 
     def prepare(self, operands: Operands, threads: int) -> Launch:
         time.sleep(self.prepare_s)
@@ -175,6 +176,9 @@ class LateLaunch(Matmul):
         self.runs += 1
         if self.kernel.fails_after is not None and self.runs > self.kernel.fails_after:
             raise ValueError("enough")
+
+    def seconds(self, calls: int) -> float:
+        return super().seconds(calls) if calls >= self.kernel.idle_below else 1e-6
 
 
 def bench_of(*kernels: Kernel, sizes: tuple[int, ...] = (32,), longest: float = 0.5, seconds: float = 0.02) -> Bench:
@@ -785,6 +789,15 @@ def test_a_kernel_that_computes_nothing_any_more_while_it_is_timed_is_wrong() ->
     assert [list(found) for found in bench.times.values()] == [["numpy"], ["numpy"]]
     fault = str(bench.verdicts["late_stops_after_6"].fault)
     said = "at M=N=K=32, fp32, column-major, after it was timed: 1024 of 1024 elements are wrong: D[0,0] = nan, not "
+    assert fault.startswith(said)
+
+
+def test_a_kernel_that_computes_only_in_long_samples_is_wrong() -> None:
+    """Its bursts had the rate of an empty call: D was looked at after a sustained sample alone."""
+    bench = bench_of(Numpy(), Late(idle_below=2), sizes=(32, 48), seconds=0.2)
+    assert [list(found) for found in bench.times.values()] == [["numpy"], ["numpy"]]
+    fault = str(bench.verdicts["late_idle_below_2"].fault)
+    said = "at M=N=K=32, fp32, column-major, after it was timed: in a burst: 1024 of 1024 elements are wrong: D[0,0] = "
     assert fault.startswith(said)
 
 
