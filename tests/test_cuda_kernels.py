@@ -402,7 +402,7 @@ def test_without_a_compiler_that_the_shim_takes_a_kernel_says_what_it_needs(
     monkeypatch.setenv("CXX", str(other))
     assert not available()
     assert Naive().rehearse(operands(Gemm(m=1, n=1, k=1, dtype="fp16"), 0)) is None
-    assert "(to verify it without one: g++ 10 or newer)" in str(Naive().missing())
+    assert f"(to verify it without one: g++ 10 or newer, and CXX={other} is none)" in str(Naive().missing())
 
 
 @pytest.mark.wide

@@ -10,6 +10,7 @@ import ctypes
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -117,7 +118,7 @@ def _compile(
             done = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False)
             said = done.stderr.decode(errors="replace")  # it shows lines of a source, whatever their encoding
             if done.returncode:
-                raise refused(name, Path(program).name, said)
+                raise refused(name, Path(program).name, said.strip() or _without_a_reason(program, done.returncode))
             if not unchanged():
                 raise UserError(f"{name}: was changed while it was compiled; run the command again")
             _warnings_of(file).write_text(said, encoding="utf-8")
@@ -126,6 +127,13 @@ def _compile(
         raise UserError(f"{name}: {Path(program).name} has not ended after {LIMIT_S:.0f} s") from error
     except OSError as error:
         raise cannot_write_cache(file.parent, error) from error
+
+
+def _without_a_reason(program: str, code: int) -> str:
+    """In words, of a compiler that has failed and has said nothing."""
+    ended = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
+    named = ", which CXX names," if os.environ.get("CXX") else ""
+    return f"{program}{named} {ended} and gave no reason"
 
 
 def _warnings_of(file: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
@@ -67,7 +68,9 @@ class CudaSource(CudaFunction, Kernel):
         lacking = missing(self)
         if lacking is None or available():
             return lacking
-        return f"{lacking} (to verify it without one: g++ 10 or newer)"
+        named = os.environ.get("CXX")
+        unsuited = f", and CXX={named} is none" if named else ""
+        return f"{lacking} (to verify it without one: g++ 10 or newer{unsuited})"
 
     def prepare(self, operands: Operands, threads: int) -> Launch:
         """Compiled for the GPU that is chosen, the operands in its memory."""
