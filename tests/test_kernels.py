@@ -25,6 +25,7 @@ from pipeline.kernels import named
 from pipeline.kernels.check import check
 from pipeline.kernels.cpu import ceilings, compiled, openmp
 from pipeline.kernels.cpu.of_file import Source
+from pipeline.kernels.cuda.grid_stride import GridStride
 from pipeline.kernels.gemm import DTYPES, Gemm, Operands, Order, decode, encode, matrix, operands, views
 from pipeline.kernels.timing import in_turns
 from pipeline.kernels.verify import WHOLE_FLOP, Case, all_cases, verify
@@ -285,6 +286,17 @@ def test_a_node_without_a_class_is_shown_one_for_kernels() -> None:
     assert str(raised.value) == "stage.kernels: {block: 64}: needs _target_: <module>.<class>"
 
 
+def test_a_wrong_setting_of_one_kernel_among_several_says_of_which() -> None:
+    nodes = [{"_target_": f"{GridStride.__module__}.GridStride", "work": work} for work in (2, 0)]
+    reason = "stage.kernels.work=0: should be greater than or equal to 1"
+    with pytest.raises(UserError) as raised:
+        named.kernels_of(["numpy", *nodes])
+    assert str(raised.value) == f"{reason}; this is kernel 3 of 3, {nodes[1]['_target_']}"
+    with pytest.raises(UserError) as raised:
+        named.kernels_of(nodes[1:])
+    assert str(raised.value) == reason
+
+
 def test_kernels_of_one_class_are_told_apart_by_their_settings() -> None:
     found = named.kernels_of(("numpy", Mat(mode="ok"), Mat(mode="oob"), Mat(mode="my/a b", block=(1, 2), scale=0.5)))
     names = [kernel.name for kernel in cast("tuple[Kernel, ...]", found)]
@@ -388,6 +400,25 @@ def test_a_source_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     source.write_text("int one( {")
     with pytest.raises(UserError, match=r"one.cpp: does not compile \(g\+\+\): .*one.cpp:1:\d+: error: "):
         compiled.compiled(source)
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"), [("exit 3", "ended with exit status 3"), ("kill -9 $$", "was ended by SIGKILL")]
+)
+def test_a_compiler_that_gives_no_reason_is_named(
+    ends: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message ended with a colon."""
+    silent, source = tmp_path / "silent", tmp_path / "one.cpp"
+    silent.write_text(f'#!/bin/sh\ncase "$*" in *--version*|*--help*) exit ;; esac\n{ends}\n')
+    silent.chmod(0o755)
+    source.write_text("")
+    monkeypatch.setenv("CXX", str(silent))
+    monkeypatch.setenv("PIPELINE_CACHE", str(tmp_path))
+    with pytest.raises(UserError) as raised:
+        compiled.compiled(source)
+    reason = f"{silent}, which CXX names, {said} and gave no reason"
+    assert str(raised.value) == f"one.cpp: does not compile (silent): {reason}"
 
 
 def test_a_header_counts_as_the_source_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

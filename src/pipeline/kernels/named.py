@@ -30,9 +30,20 @@ def kernels_of(value: object) -> object:
     """The specs that a list of kernels names; anything but a list is left to the check of types. Raises UserError."""
     if not isinstance(value, tuple | list):
         return value
-    found = tuple(map(_kernel, value))
+    found = tuple(_one_of(value, number) for number in range(len(value)))
     _check_names(found, list(map(_given, value)))
     return found
+
+
+def _one_of(values: Sequence[object], number: int) -> Kernel:
+    """A kernel of a list. What is wrong in the settings of a node does not say of which kernel they are."""
+    value = values[number]
+    try:
+        return _kernel(value)
+    except UserError as error:
+        if len(values) == 1 or not (isinstance(value, Mapping) and "_target_" in value):
+            raise
+        raise UserError(f"{error}; this is kernel {number + 1} of {len(values)}, {_given(value)}") from error
 
 
 def _check_names(kernels: Sequence[Kernel], given: Sequence[str]) -> None:
