@@ -333,8 +333,9 @@ def test_the_stage_shows_the_machine_code_of_what_cannot_be_run_here(tmp_path: P
         ("grid_stride", "fp16", 80),
         ("tuned", "fp16", 80),  # it needs 8.0
     ]
-    assert len(machine_code.refused(found)) == 2
-    assert "mine.cu: does not compile (NVRTC" in machine_code.refused(found)[0]
+    refused = machine_code.refused(found)
+    assert list(refused) == ["mine, fp16, sm_75", "mine, fp16, sm_80"]
+    assert "mine.cu: does not compile (NVRTC" in refused["mine, fp16, sm_75"]
     (table,) = machine_code.table(found)
     assert {len(row) for row in table.rows} == {len(table.columns)}
     by_kernel = {row[:2]: row for row in table.rows}

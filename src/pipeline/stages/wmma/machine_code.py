@@ -63,6 +63,6 @@ def metrics(found: Built) -> tuple[Metric, ...]:
     return (*registers, *spilled)
 
 
-def refused(found: Built) -> list[str]:
-    """Builds that did not come about, or are not what the kernel promises."""
-    return [f"{name}, {dtype}, sm_{one}: {made}" for (name, dtype, one), made in found.items() if isinstance(made, str)]
+def refused(found: Built) -> dict[str, str]:
+    """What is wrong with each build that did not come about, or is not what the kernel promises."""
+    return {f"{name}, {dtype}, sm_{one}": made for (name, dtype, one), made in found.items() if isinstance(made, str)}

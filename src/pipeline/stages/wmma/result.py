@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pipeline.runs.result import Result
 from pipeline.stages.wmma import machine_code, padding, tables
 from pipeline.stages.wmma.found import Found
@@ -9,9 +11,10 @@ from pipeline.stages.wmma.found import Found
 
 def result_of(bench: Found, code: machine_code.Built, around: padding.Around | None) -> Result:
     """Metrics, tables and rows; failed where a kernel was wrong, or its machine code not what it claims."""
-    wrong = [f"{name}: {verdict.fault}" for name, verdict in bench.verdicts.items() if verdict.fault]
-    faults = [f"not timed, because wrong: {'; '.join(wrong)}"] if wrong else []
-    faults += [f"machine code refused: {one}" for one in machine_code.refused(code)]
+    wrong = {name: str(verdict.fault) for name, verdict in bench.verdicts.items() if verdict.fault}
+    faults = [f"not timed, because wrong: {_the_first_of(wrong)}"] if wrong else []
+    refused = machine_code.refused(code)
+    faults += [f"machine code refused: {_the_first_of(refused)}"] if refused else []
     return Result(
         metrics=(
             *tables.metrics(bench),
@@ -31,3 +34,10 @@ def result_of(bench: Found, code: machine_code.Built, around: padding.Around | N
         ),
         failed="; ".join(faults) or None,
     )
+
+
+def _the_first_of(faults: Mapping[str, str]) -> str:
+    """What is wrong with the first of them, and which others there are: the table says what is wrong with each."""
+    first, *others = faults
+    also = f"; also {', '.join(others)} (the table says what is wrong with each)" if others else ""
+    return f"{first}: {faults[first]}{also}"
