@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from pipeline.errors import RunError, UserError
+from pipeline.kernels import nvrtc
 from pipeline.kernels.cuda.naive import Naive
 from pipeline.kernels.gemm import Gemm, operands
 from pipeline.kernels.shim.program import Argument, Array, Fault, Program, available, build
@@ -357,11 +359,183 @@ def test_a_source_without_the_function_says_how_it_is_declared(tmp_path: Path) -
         build(tmp_path / "mine.cu", "gemm")
 
 
-def test_a_function_of_cuda_that_the_shim_lacks_is_not_only_undeclared(kernel: Kernel) -> None:
+LACKING = {
+    "x[0] = __nanosleep(x[0]);": r"lacks __nanosleep \(mine\.cu:6\)",
+    "x[0] = __isShared(x);": r"lacks __isShared \(mine\.cu:6\)",
+    'asm volatile("bar.sync 0;");': r"lacks PTX, which asm\(\) has",
+    "nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 32, 8, 16, half, nvcuda::wmma::row_major> a;": "lacks the shape: "
+    "it has 16x16x16 tiles",
+    "x[0] = clock64();": r"lacks clock64 \(mine\.cu:6\)",
+}
+
+
+@pytest.mark.parametrize("body", LACKING)
+def test_what_the_shim_lacks_of_cuda_is_named_with_its_line(kernel: Kernel, body: str) -> None:
     """The message read as if CUDA did not have it either."""
-    lacks = r"^mine\.cu: does not compile .*__brev.* was not declared in this scope.* \(if CUDA has it, a GPU alone "
-    with pytest.raises(UserError, match=lacks):
-        kernel("unsigned *x", "x[0] = __brev(x[0]);")
+    whole = "__nanosleep(x[0]);" if "nanosleep" in body else body
+    by_nvrtc = "NVRTC compiles the kernel for a GPU, where it may be right"
+    known = by_nvrtc if nvrtc.missing_packages() is None else "if CUDA has it, the kernel may be right on a GPU"
+    with pytest.raises(UserError) as refused:
+        kernel("unsigned *x", whole)
+    assert re.fullmatch(
+        rf"mine\.cu: the shim, by which a CPU runs a kernel to verify it, {LACKING[body]}.*; {known}: verify it there, "
+        r"or keep the line from the shim by #ifdef __CUDA_ARCH__",
+        str(refused.value),
+    )
+
+
+def test_a_line_that_is_kept_from_the_shim_does_not_count(kernel: Kernel) -> None:
+    x = np.zeros(1, np.uint32)
+    kernel("unsigned *x", "#ifdef __CUDA_ARCH__\n__nanosleep(8);\n#endif\nx[0] = 1;").launch(
+        (1, 1, 1), (1, 1, 1), [column("x", x)]
+    )
+    assert x[0] == 1
+
+
+def test_a_header_that_neither_has_is_named_with_what_brings_it(kernel: Kernel) -> None:
+    with pytest.raises(UserError, match=r"no_such\.h") as refused:
+        kernel("unsigned *x", "x[0] = 1;", '#include "no_such.h"')
+    assert ("none of the host's headers" in str(refused.value)) == (nvrtc.missing_packages() is None)
+
+
+# Of a thread t of 64, and y[i] = i: what a course uses, and what x[t] then is.
+COURSE: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
+    "loads past a cache": ("", "x[t] = __ldg(y + t) + __ldcs(&y[t]); __stcs(&x[t], x[t]);", lambda t: 2 * t),
+    "vectors": (
+        "",
+        "float4 v = *reinterpret_cast<const float4 *>(y + t / 4 * 4); x[t] = v.w;",
+        lambda t: t // 4 * 4 + 3,
+    ),
+    "make": ("", "float2 p = make_float2(t, 1); int3 q = make_int3(1, 2, t); x[t] = p.x + q.z;", lambda t: 2 * t),
+    "mixed": (
+        "",
+        "x[t] = min(t, 5) + max(t, 7u) + min(y[t], 3.0f);",
+        lambda t: _least(t, 5) + _most(t, 7) + _least(t, 3),
+    ),
+    "bits": ("", "x[t] = __popc(t) + __clz(t) + __ffs(t);", lambda t: np.array([_bits(int(one)) for one in t])),
+    "bytes": ("", "x[t] = __dp4a(0x01010101, 0x0201ff03, int(t));", lambda t: t + 5),
+    "an up shuffle": ("", "x[t] = __shfl_up_sync(~0u, y[t], 1);", lambda t: np.where(t % 32, t - 1, t)),
+    "a narrow shuffle": ("", "x[t] = __shfl_down_sync(~0u, y[t], 3, 8);", lambda t: np.where(t % 8 < 5, t + 3, t)),
+    "a narrow broadcast": ("", "x[t] = __shfl_sync(~0u, y[t], 10, 8);", lambda t: t // 8 * 8 + 2),
+    "a vote": (
+        "",
+        "x[t] = __popc(__ballot_sync(~0u, t < 40)) + 100 * __any_sync(~0u, t > 60);",
+        lambda t: np.where(t < 32, 32, 108),
+    ),
+    "all": ("", "x[t] = __all_sync(~0u, t < 32);", lambda t: t < 32),
+    "a sum of lanes": ("", "x[t] = __reduce_add_sync(~0u, t % 32);", lambda t: 0 * t + 496),
+    "a count": (
+        "",
+        "x[t] = __syncthreads_count(t < 9) + 100 * __syncthreads_or(t == 3) + __syncthreads_and(t < 9);",
+        lambda t: 0 * t + 109,
+    ),
+    "an atomic sum": (
+        "__shared__ int n;",
+        "if (t == 0) n = 0;\n__syncthreads();\natomicAdd(&n, 2);\n__syncthreads();\nx[t] = n;",
+        lambda t: 0 * t + 128,
+    ),
+    "a largest": (
+        "__shared__ unsigned n;",
+        "if (t == 0) n = 0;\n__syncthreads();\natomicMax(&n, t);\n__syncthreads();\nx[t] = n;",
+        lambda t: 0 * t + 63,
+    ),
+    "pairs": (
+        "",
+        "half2 a = __float2half2_rn(y[t]), b = __halves2half2(half(1), half(2)); a = __hfma2(a, b, b);\n"
+        "x[t] = __low2float(a) + __high2float(a);",
+        lambda t: 3 * t + 3,
+    ),
+    "half": (
+        "",
+        "half a = y[t]; a += a * half(2); a = -__hadd(a, half(1)); x[t] = __half2float(a);",
+        lambda t: -3 * t - 1,
+    ),
+    "rounding": ("", "half a = __hadd(half(2048), half(1)); x[t] = float(a);", lambda t: 0 * t + 2048),
+    "bfloat16": (
+        "",
+        "__nv_bfloat16 a = __float2bfloat16(y[t]); x[t] = __bfloat162float(a * __float2bfloat16(2));",
+        lambda t: 2 * t,
+    ),
+    "constants": (
+        "__constant__ float table[2] = {3, 4};\n__device__ const int other[2] = {1, 2};",
+        "const int *p = other; x[t] = table[t % 2] + p[t % 2];",
+        lambda t: 4 + 2 * (t % 2),
+    ),
+    "a variable": ("__device__ unsigned n;", "atomicAdd(&n, 1);\n__syncthreads();\nx[t] = n;", lambda t: 0 * t + 64),
+    "groups": (
+        "#include <cooperative_groups.h>\n#include <cooperative_groups/reduce.h>\nnamespace cg = cooperative_groups;",
+        "auto block = cg::this_thread_block();\nauto tile = cg::tiled_partition<16>(block);\nblock.sync();\n"
+        "x[t] = cg::reduce(tile, y[t], cg::plus<float>()) + tile.thread_rank();",
+        lambda t: 256 * (t // 16) + 120 + t % 16,
+    ),
+    "aligned": (
+        "#include <cuda_runtime.h>",
+        "__shared__ alignas(16) float s[64];\ns[t] = y[t];\n__syncthreads();\n"
+        "float4 v = reinterpret_cast<float4 *>(s)[t / 4];\nx[t] = v.x;",
+        lambda t: t // 4 * 4,
+    ),
+    "asserted": (
+        "__device__ __noinline__ float twice(float of) { return 2 * of; }",
+        "assert(t < 64); x[t] = twice(fmaf(y[t], 1, 0)) * __saturatef(9) * rsqrtf(1) + isnan(y[t]);",
+        lambda t: 2 * t,
+    ),
+}
+
+
+def _least(t: np.ndarray, other: int) -> np.ndarray:
+    return np.minimum(t, other)
+
+
+def _most(t: np.ndarray, other: int) -> np.ndarray:
+    return np.maximum(t, other)
+
+
+def _bits(number: int) -> int:
+    return number.bit_count() + 32 - number.bit_length() + (number & -number).bit_length()
+
+
+@pytest.mark.parametrize("what", COURSE)
+def test_what_a_course_of_cuda_uses_is_computed(kernel: Kernel, what: str) -> None:
+    before, body, expected = COURSE[what]
+    x, y = np.full(64, np.nan, np.float32), np.arange(64, dtype=np.float32)
+    program = kernel("float *x, const float *y", f"unsigned t = threadIdx.x;\n{body}", before)
+    program.launch((1, 1, 1), (64, 1, 1), [column("x", x), column("y", y, writable=False)])
+    np.testing.assert_array_equal(x, np.asarray(expected(np.arange(64)), np.float32))
+
+
+def test_sums_in_half_are_rounded_to_half(kernel: Kernel) -> None:
+    """As the first Tensor Cores had them: the shim lacked the fragment."""
+    body = """using namespace nvcuda;
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> a;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> b;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, half> sums;
+    wmma::fill_fragment(a, half(1)); wmma::fill_fragment(b, half(1)); wmma::fill_fragment(sums, half(4096));
+    wmma::mma_sync(sums, a, b, sums);
+    wmma::fill_fragment(b, half(1.0f / 16));
+    wmma::mma_sync(sums, a, b, sums);
+    x[threadIdx.x] = sums.x[0];"""
+    x = np.zeros(32, np.float32)
+    kernel("float *x", body).launch((1, 1, 1), (32, 1, 1), [column("x", x)])
+    assert (x == 4112).all()  # 4113 lies between two halves
+
+
+def test_what_atomics_do_not_order_is_a_race(kernel: Kernel) -> None:
+    x = np.zeros(1, np.float32)
+    program = kernel("float *x", "atomicAdd(x, 1);")
+    program.launch((3, 1, 1), (64, 1, 1), [column("x", x)])
+    assert x[0] == 192
+    plain = kernel("float *x", "atomicAdd(x, 1);\nif (threadIdx.x == 5) x[0] = 0;")
+    assert re.search(r"writes x\[0, 0\] .*, which thread \d+ wrote .*: a race", fault(plain, 64, column("x", x)))
+    fresh = kernel("float *x", "__shared__ int n;\natomicAdd(&n, 1);")
+    assert "where nobody has written" in fault(fresh, 32, column("x", x))
+    variable = kernel("float *x", "n = threadIdx.x;", "__device__ int n;")
+    said = (
+        r"writes variables of the file\[\d+, 0\] \(mine\.cu:6\), which thread \d+ wrote \(mine\.cu:6\) with no barrier"
+    )
+    assert re.search(said, fault(variable, 32, column("x", x)))
+    table = "__device__ const float table[2] = {1, 2};"
+    constant = kernel("float *x", "const_cast<float *>(table)[threadIdx.x] = 1;", table)
+    assert "which is an input" in fault(constant, 1, column("x", x))
 
 
 def test_a_kernel_prints_and_traps_as_in_cuda(kernel: Kernel, capfd: pytest.CaptureFixture[str]) -> None:

@@ -115,13 +115,23 @@ def _compiled(
         status = nvrtc.nvrtcCompileProgram(program, len(options), [one.encode() for one in options])[0]
         log = _text(nvrtc, program)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise refused(name, f"NVRTC {dotted(version())}, sm_{architecture}", log)
+            raise _explained(refused(name, f"NVRTC {dotted(version())}, sm_{architecture}", log), log)
         (size,) = _checked(nvrtc, nvrtc.nvrtcGetCUBINSize(program))
         cubin = bytes(size)
         _checked(nvrtc, nvrtc.nvrtcGetCUBIN(program, cubin))
     finally:
         nvrtc.nvrtcDestroyProgram(program)
     return _described(cubin, architecture, log, entry, name)
+
+
+def _explained(error: UserError, log: str) -> UserError:
+    """With what to do about a header that NVRTC lacks: it has CUDA's own, and none of the host's."""
+    missing = re.search(r'cannot open source file "([^"]+)"', log)
+    if missing is None:
+        return error
+    if missing[1].startswith(("cuda/", "nv/")):
+        return UserError(f"{error} (pip install nvidia-cuda-cccl brings it)")
+    return UserError(f"{error} (NVRTC has none of the host's headers; printf and assert need none)")
 
 
 def _described(cubin: bytes, architecture: int, log: str, entry: str, source: str) -> Compiled:
@@ -168,7 +178,8 @@ def _library() -> tuple[tuple[Path, ...], Any]:
     namespace = importlib.util.find_spec("nvidia")
     folders = [Path(one) / "cu13" / "include" for one in (namespace and namespace.submodule_search_locations) or ()]
     found = [next((one for one in folders if (one / name).is_file()), None) for name in ("mma.h", "crt/mma.h")]
-    headers = tuple(dict.fromkeys(one for one in found if one is not None))
+    beside = [one / "cccl" for one in folders if (one / "cccl").is_dir()]  # of nvidia-cuda-cccl, where it is installed
+    headers = tuple(dict.fromkeys((*(one for one in found if one is not None), *beside)))
     if None in found:
         raise UserError(
             f"compiling CUDA C++: CUDA's headers are not beside their packages; reinstall {', '.join(HEADERS)}"

@@ -1,9 +1,9 @@
 // Who may touch what: every read and write of the kernel is checked before it happens.
 //
 // g++ compiles the kernel with -fsanitize=thread, which puts a call before each access to memory; the program is not
-// linked to the sanitizer, and these calls end here. An access is allowed in three places: the thread's stack, the block's shared
-// memory, and the matrices that the launch was given, within their rows and columns. Everything else is refused with
-// the address and the thread.
+// linked to the sanitizer, and these calls end here. An access is allowed in four places: the thread's stack, the block's shared
+// memory, the matrices that the launch was given, within their rows and columns, and the file's own variables. Everything else
+// is refused with the address and the thread.
 //
 // Races are found by order, not by luck. Each piece of memory remembers its last writer and readers, with how many
 // barriers their block and their warp had passed. Two accesses of different threads, one of them a write, need a barrier in
@@ -39,6 +39,7 @@ struct Region {
 
 std::vector<Region> regions;
 uintptr_t code_begin;
+std::vector<View> own_views;  // of the variables that the program itself has
 thread_local char shared_memory_begins;  // one of the block's own variables: finds the others
 
 // The block's shared memory: what the program has for each operating-system thread.
@@ -54,6 +55,19 @@ int find_shared(dl_phdr_info *info, size_t, void *range)
         }
     }
     return 0;
+}
+
+// Variables of the kernel's file (`__device__`, `__constant__`, `const`) lie in the program, with what the shim has.
+int find_own(dl_phdr_info *info, size_t, void *)
+{
+    if (info->dlpi_addr != code_begin) return 0;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const auto &part = info->dlpi_phdr[i];
+        if (part.p_type != PT_LOAD || part.p_flags & PF_X) continue;
+        char *begin = reinterpret_cast<char *>(info->dlpi_addr + part.p_vaddr);
+        own_views.push_back({"variables of the file", begin, part.p_memsz, part.p_memsz, 1, 1, part.p_flags & PF_W});
+    }
+    return 1;
 }
 
 Region region(const View *view, uintptr_t begin, uintptr_t end, unsigned granule)
@@ -129,6 +143,7 @@ void check_race(const Stamp &before, const Region &region, const Stamp &present,
                 const char *did)
 {
     if (!happened(before, region, present) || ordered(before, present)) return;
+    if (before.atomic && present.atomic) return;
     const std::string whose = before.block == present.block ? author(before) : "block " + std::to_string(before.block);
     refuse("%s %s {pc:%x}, which %s %s {pc:%x} with no barrier between them: a race", does,
            place_in(region, address).c_str(), present.from, whose.c_str(), did, before.from);
@@ -141,7 +156,7 @@ Stamp stamp_of(const Thread &thread, size_t from, bool in_flight = false)
     stamp.block = present.block, stamp.thread = thread.number;
     stamp.barriers = present.barriers, stamp.warp_barriers = present.warp_barriers;
     stamp.clock = thread.clock, stamp.fences = thread.fences;
-    stamp.from = from, stamp.in_flight = in_flight;
+    stamp.from = from, stamp.in_flight = in_flight, stamp.atomic = false;
     return stamp;
 }
 
@@ -168,12 +183,9 @@ void check_piece(Piece &piece, const Region &region, const Stamp &present, uintp
     const bool written = happened(piece.writer, region, present);
     if (written) check_in_flight(piece.writer, region, present, address, writes ? "writes" : "reads");
     check_race(piece.writer, region, present, address, writes ? "writes" : "reads", "wrote");
-    if (!writes) {
-        if (!written && !region.view)
-            refuse("reads %s {pc:%x}, where nobody has written", place_in(region, address).c_str(), present.from);
-        remember_reader(piece, region, present);
-        return;
-    }
+    if (!written && !region.view && (!writes || present.atomic))
+        refuse("reads %s {pc:%x}, where nobody has written", place_in(region, address).c_str(), present.from);
+    if (!writes) return remember_reader(piece, region, present);
     check_race(piece.reader, region, present, address, "writes", "read");
     check_race(piece.other, region, present, address, "writes", "read");
     piece.writer = present;
@@ -222,6 +234,12 @@ void begin_launch(const View *views, int count, unsigned shared_granule)
         const auto begin = reinterpret_cast<uintptr_t>(views[i].base);
         regions.push_back(region(&views[i], begin, begin + views[i].stride * views[i].columns, views[i].element));
     }
+    own_views.clear();
+    dl_iterate_phdr(find_own, nullptr);
+    for (const View &own : own_views) {
+        const auto begin = reinterpret_cast<uintptr_t>(own.base);
+        regions.push_back(region(&own, begin, begin + own.run, shared_granule));
+    }
 }
 
 // Shared memory holds bytes 0xff when a block begins: NaN in every floating-point type, -1 in every signed integer.
@@ -232,7 +250,7 @@ void begin_block()
     forget_products();
 }
 
-void access(const void *place, size_t bytes, bool writes, const void *caller)
+static void checked_access(const void *place, size_t bytes, bool writes, bool atomic, const void *caller)
 {
     if (!running) return;
     const auto address = reinterpret_cast<uintptr_t>(place);
@@ -245,9 +263,23 @@ void access(const void *place, size_t bytes, bool writes, const void *caller)
     if (region->view) check_view(*region, address, bytes, writes, from);
     if (region->pieces.empty()) return;
     if (writes && !region->view) check_products(address, bytes, from);
-    const Stamp present = stamp_of(*running, from);
+    Stamp present = stamp_of(*running, from);
+    present.atomic = atomic;
     for_pieces(*region, address, bytes,
                [&](Piece &piece, uintptr_t at) { check_piece(piece, *region, present, at, writes); });
+}
+
+void access(const void *place, size_t bytes, bool writes, const void *caller)
+{
+    checked_access(place, bytes, writes, false, caller);
+}
+
+void atomic_access(const void *place, size_t bytes, const void *caller)
+{
+    if (reinterpret_cast<uintptr_t>(place) % bytes)
+        refuse("an atomic of %zu bytes at %p, which is not a multiple of %zu {pc:%zx}", bytes, place, bytes,
+               offset_in_code(caller));
+    checked_access(place, bytes, true, true, caller);
 }
 
 // What one instruction moves has to lie at a multiple of its size.

@@ -7,18 +7,19 @@ import os
 import re
 import struct
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 
-from pipeline.errors import RunError, UserError
+from pipeline.errors import Readable, RunError, UserError
+from pipeline.kernels import nvrtc
 from pipeline.kernels.cpu.compiled import Library, compiled, compiler, included
 
 HERE = Path(__file__).parent
-HEADERS = tuple(sorted((HERE / "include").glob("*.*h")))
+HEADERS = tuple(sorted((HERE / "include").rglob("*.*h")))
 RUNTIME = (*sorted(HERE.glob("*.h")), *sorted(HERE.glob("*.cpp")), *HEADERS)
 COMMON = ("-gdwarf-4", "-U_FORTIFY_SOURCE", f"-I{HERE / 'include'}")
 # The compiler calls the shim at each access to memory and in each basic block. -nodefaultlibs: its own sanitizer, which
@@ -29,11 +30,14 @@ WATCHED = (
     "-fsanitize-coverage=trace-pc",
     "-fno-extern-tls-init",
     "-fno-gnu-unique",
+    "-fno-strict-aliasing",  # what one type wrote is read as another, as float4
     "-fno-finite-loops",  # C++ lets a compiler leave out a loop that never ends
     "-Wno-unknown-pragmas",
 )
 LINKED = ("-Wl,-Bsymbolic", "-nodefaultlibs", "-lstdc++", "-lm", "-lc", "-lgcc_s")
-DYNAMIC = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w ]+?)\s+(\w+)\[\]")
+ALIGNED = r"(?:(?:__align__|alignas)\s*\(\s*\w+\s*\)\s*)?"
+DYNAMIC = re.compile(rf"extern\s+{ALIGNED}__shared__\s+{ALIGNED}([\w: ]+?)\s+(\w+)\s*\[\s*\]")
+ANY_GPU = 90  # what a kernel is compiled for to see whether CUDA takes it
 STEPS = 100_000_000  # basic blocks of a launch, all threads together: some seconds
 
 
@@ -197,23 +201,52 @@ def build(
     try:
         return Program(compiled(HERE / "program.cpp", tuple(decides), flags, source.name), source)
     except UserError as error:
-        raise _explained(error, source, kernel) from error
+        on_gpu = partial(nvrtc.compiled, source, ANY_GPU, defines, beside, kernel)
+        raise _explained(error, source, kernel, on_gpu) from error
 
 
-def _explained(error: UserError, source: Path, kernel: str) -> UserError:
-    """Of what does not compile: the function that is missing, and that CUDA may have what the shim does not."""
+def _explained(error: UserError, source: Path, kernel: str, on_gpu: Callable[[], object]) -> Readable:
+    """Of what does not compile: what the shim lacks of CUDA. `on_gpu` compiles it for a GPU, as far as that is possible
+    here, and raises Readable where CUDA refuses it too."""
     if "<command-line>" in str(error):  # where the function's name stands
         declared = f'extern "C" __global__ void {kernel}(...)'
         return UserError(
             f"{source.name}: has no function {kernel}; declare it {declared}, with the arguments that docs/kernels.md "
             "gives"
         )
-    if "not declared in this scope" not in str(error):
-        return error
+    lacking = _lacking(str(error))
+    if nvrtc.missing_packages() is not None:
+        if lacking is None:
+            return error
+        known = "if CUDA has it, the kernel may be right on a GPU"
+    else:
+        try:
+            on_gpu()
+        except Readable as refusal:  # CUDA refuses the kernel too: the first reason is as good
+            return error if lacking is None or "header" not in lacking else refusal
+        known = "NVRTC compiles the kernel for a GPU, where it may be right"
+    what = f"lacks {lacking}" if lacking else f"does not take it: {error}"
     return UserError(
-        f"{error} (if CUDA has it, a GPU alone can run this kernel: on the CPU the shim does, with the functions in "
-        "src/pipeline/kernels/shim/include)"
+        f"{source.name}: the shim, by which a CPU runs a kernel to verify it, {what}; {known}: verify it there, or "
+        "keep the line from the shim by #ifdef __CUDA_ARCH__"
     )
+
+
+def _lacking(said: str) -> str | None:
+    """What a compiler's message says to be missing, with its file and line; None where it is about something else."""
+    where = r"([^/\s:]+:\d+):\d+: (?:fatal )?error: "
+    name = re.search(where + r".(\w+). (?:was not declared|does not name a type|has not been declared)", said)
+    header = re.search(where + r"(\S+): No such file or directory", said)
+    limit = re.search(r"static assertion failed: the shim has ([^\n]+)", said)
+    if name:
+        return f"{name[2]} ({name[1]})"
+    if header:
+        return f"the header {header[2]} ({header[1]})"
+    if limit:
+        return f"the shape: it has {limit[1]}"
+    if "Assembler messages" in said or "in 'asm'" in said or "in ‘asm’" in said:
+        return "PTX, which asm() has"
+    return None
 
 
 def headers(source: Path, defines: Sequence[str], beside: Sequence[Path]) -> tuple[Path, ...]:

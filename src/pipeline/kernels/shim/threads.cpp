@@ -38,6 +38,7 @@ std::vector<void *> stacks;  // kept from launch to launch
 dim3 grid, block;
 uint3 block_now;
 unsigned block_number, barriers, waiting_in_barrier;
+unsigned holding, held;  // threads for which it holds: of those that wait in a barrier, and at the last one
 uint64_t steps_left;
 void (*entry)(void **);
 void **entry_arguments;
@@ -161,7 +162,7 @@ std::string where_threads_are()
 std::string run_block(std::mt19937_64 &draws)
 {
     begin_block();
-    barriers = waiting_in_barrier = 0;
+    barriers = waiting_in_barrier = holding = 0;
     if (!make_threads()) return "no memory for the stacks of " + std::to_string(threads.size()) + " threads";
     std::vector<unsigned> order(threads.size());
     std::iota(order.begin(), order.end(), 0);
@@ -225,16 +226,18 @@ static void share_what_was_seen(unsigned first, unsigned count)
     for (unsigned i = first; i < first + count; i++) threads[i].seen = all;
 }
 
-void block_barrier(int line)
+unsigned block_barrier(int line, bool holds)
 {
     running->call = "__syncthreads", running->line = line;
-    if (++waiting_in_barrier < threads.size()) return suspend(State::in_barrier);
+    holding += holds;
+    if (++waiting_in_barrier < threads.size()) return suspend(State::in_barrier), held;
     for (Thread &thread : threads)
         if (thread.line != line) refuse("threads are in different barriers: %s", where_threads_are().c_str());
     for (Thread &thread : threads) thread.state = State::ready;
-    waiting_in_barrier = 0;
+    held = holding, waiting_in_barrier = holding = 0;
     barriers++;
     share_what_was_seen(0, threads.size());
+    return held;
 }
 
 // `count` threads from `first` on make a call; the last of them does it for all. False: this thread was not the last.

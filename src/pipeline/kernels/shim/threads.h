@@ -14,10 +14,10 @@ constexpr size_t STACK = 64 << 10;  // bytes for each thread of a kernel
 enum class State { fresh, ready, in_call, in_barrier, in_phase, ended };
 
 // One access: who and when. `clock`: arrivals of the thread at mbarriers until then; `fences`: its fences. `from` is
-// where in the program's code, with one bit for a copy that is on its way.
+// where in the program's code, with a bit for a copy that is on its way and one for an atomic.
 struct Stamp {
     unsigned block = ~0u, thread, barriers, warp_barriers, clock, fences;
-    unsigned from : 31, in_flight : 1;
+    unsigned from : 30, in_flight : 1, atomic : 1;
 };
 
 struct Phases;  // an mbarrier

@@ -61,3 +61,36 @@ SHIM_OWN inline float value_of_half(uint16_t bits)
 inline float __half2float(const __half &value) { return shim::value_of_half(value.bits); }
 inline __half::__half(float value) : bits(__float2half(value).bits) {}
 inline __half::operator float() const { return shim::value_of_half(bits); }
+
+#include "narrow.h"
+
+SHIM_NARROW(__half, __half2)
+using half2 = __half2;
+
+inline __half __float2half_rn(float value) { return value; }
+inline __half __float2half_rz(float value)
+{
+    __half rounded = value;
+    if (std::fabs(float(rounded)) > std::fabs(value)) rounded.bits--;
+    return rounded;
+}
+inline __half __double2half(double value) { return float(value); }
+inline __half __int2half_rn(int value) { return float(value); }
+inline int __half2int_rn(const __half &value) { return std::nearbyint(float(value)); }
+inline int __half2int_rz(const __half &value) { return float(value); }
+inline __half2 __float2half2_rn(float value) { return {value, value}; }
+inline __half2 __floats2half2_rn(float x, float y) { return {x, y}; }
+inline __half2 __float22half2_rn(float2 pair) { return {pair.x, pair.y}; }
+inline float2 __half22float2(const __half2 &pair) { return {pair.x, pair.y}; }
+inline __half2 __half2half2(const __half &value) { return {value, value}; }
+inline __half2 __halves2half2(const __half &x, const __half &y) { return {x, y}; }
+inline __half2 make_half2(const __half &x, const __half &y) { return {x, y}; }
+inline __half __low2half(const __half2 &pair) { return pair.x; }
+inline __half __high2half(const __half2 &pair) { return pair.y; }
+inline __half __ushort_as_half(unsigned short bits)
+{
+    __half made;
+    made.bits = bits;
+    return made;
+}
+inline unsigned short __half_as_ushort(const __half &value) { return value.bits; }

@@ -120,14 +120,15 @@ SHIM_OWN auto operand(Stored value)
 }
 
 // The matrix product of a warp: gathers A and B from the lanes, multiplies, and gives each lane its sums. A Tensor Core
-// adds in an order and with a rounding that NVIDIA does not state; this one adds in the order of k, in Sum.
+// adds in an order and with a rounding that NVIDIA does not state; this one adds in the order of k, in float where Sum
+// is half, which is rounded once.
 template <class T, class Sum, int K, class LayoutA, class LayoutB>
 SHIM_CALL void multiply(void **lanes)
 {
     using namespace nvcuda::wmma;
     using Lane = Mma<T, Sum, K, LayoutA, LayoutB>;
     decltype(operand<T>(typename Element<T>::stored())) a[16][K], b[K][16];
-    Sum sum[16][16];
+    std::conditional_t<std::is_same_v<Sum, __half>, float, Sum> sum[16][16];
     for (int lane = 0; lane < 32; lane++) {
         const Lane &mine = *static_cast<const Lane *>(lanes[lane]);
         for (int i = 0; i < K / 2; i++) {

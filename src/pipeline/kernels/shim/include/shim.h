@@ -12,10 +12,14 @@
 #define __global__
 #define __device__
 #define __host__
+#define __constant__
 #define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
+#define alignas(bytes) __align__(bytes)  // which g++ takes behind __shared__ too
+#define __builtin_assume(condition) ((condition) ? void() : __builtin_unreachable())
 
 // Shared memory belongs to a block, and one operating-system thread runs one block at a time. So "one copy for each
 // operating-system thread" is what `__shared__` means here, also in `extern __shared__ char buffer[]`.
@@ -27,19 +31,7 @@
 #define SHIM_OWN __attribute__((no_sanitize_thread, no_sanitize_coverage))
 #define SHIM_CALL __attribute__((noinline)) SHIM_OWN
 
-struct uint3 { unsigned x, y, z; };
-struct dim3 { unsigned x = 1, y = 1, z = 1; };
-struct __align__(8) int2 { int x, y; };
-struct __align__(16) int4 { int x, y, z, w; };
-struct __align__(16) uint4 { unsigned x, y, z, w; };
-struct __align__(8) float2 { float x, y; };
-struct __align__(16) float4 { float x, y, z, w; };
-template <class T>
-constexpr T min(T a, T b) { return b < a ? b : a; }
-template <class T>
-constexpr T max(T a, T b) { return a < b ? b : a; }
-inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
-inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+#include "vectors.h"
 
 namespace shim {
 
@@ -50,8 +42,8 @@ dim3 block_size() __attribute__((const));
 dim3 grid_size() __attribute__((const));
 unsigned lane() __attribute__((const));
 
-// The thread waits until all threads of its block are in the same line.
-void block_barrier(int line);
+// The thread waits until all threads of its block are in the same line. For how many of them `holds` does.
+unsigned block_barrier(int line, bool holds = false);
 
 // The thread waits until all lanes of its warp are in the same call. The last to arrive runs `act` on the argument of
 // every lane. Only __syncwarp (`orders`) orders what the lanes read and write in memory before and after it.
@@ -64,6 +56,9 @@ void warpgroup_collective(const char *name, int line, void *argument, Act act);
 // An access to memory by the running thread: it ends the launch with a message unless the access is allowed and races
 // with no other. `from` is the return address of the call in the kernel, for the message's file and line.
 void access(const void *address, size_t bytes, bool writes, const void *from);
+
+// A read and a write in one, which races with no other of its kind.
+void atomic_access(const void *address, size_t bytes, const void *from);
 
 // cp.async: nothing is copied before the wait for the group that the copy was committed to.
 void asynchronous_copy(void *to, const void *from, size_t bytes, size_t zeros, const void *caller);
@@ -93,57 +88,8 @@ SHIM_CALL void call(void (*kernel)(P...), void **arguments)
 #define gridDim (shim::grid_size())
 #define warpSize 32
 
-inline void __syncthreads(int line = __builtin_LINE()) { shim::block_barrier(line); }
-
 [[noreturn]] inline void __trap() { shim::refuse("calls __trap"); }
+#define assert(condition) ((condition) ? void() : shim::refuse("fails assert(%s) in line %d", #condition, __LINE__))
 
-inline void __syncwarp(unsigned mask = 0xffffffffu, int line = __builtin_LINE())
-{
-    shim::warp_collective("__syncwarp", line, mask, true, nullptr, [](void **) {});
-}
-
-namespace shim {
-
-struct Shuffle {
-    uint64_t bits;    // what this lane offers, then what it gets
-    unsigned source;  // the lane that it reads
-};
-
-SHIM_CALL inline void exchange(void **lanes)
-{
-    uint64_t offered[32];
-    for (int lane = 0; lane < 32; lane++) offered[lane] = static_cast<Shuffle *>(lanes[lane])->bits;
-    for (int lane = 0; lane < 32; lane++) {
-        auto &mine = *static_cast<Shuffle *>(lanes[lane]);
-        mine.bits = offered[mine.source];
-    }
-}
-
-template <class T>
-SHIM_CALL T shuffled(const char *name, int line, unsigned mask, T value, unsigned source)
-{
-    static_assert(sizeof(T) <= 8, "shuffles move up to 8 bytes");
-    Shuffle mine{0, source < 32 ? source : lane()};
-    memcpy(&mine.bits, &value, sizeof value);
-    warp_collective(name, line, mask, false, &mine, exchange);
-    memcpy(&value, &mine.bits, sizeof value);
-    return value;
-}
-
-}  // namespace shim
-
-template <class T>
-T __shfl_sync(unsigned mask, T value, int source, int = 32, int line = __builtin_LINE())
-{
-    return shim::shuffled("__shfl_sync", line, mask, value, source & 31);
-}
-template <class T>
-T __shfl_down_sync(unsigned mask, T value, unsigned by, int = 32, int line = __builtin_LINE())
-{
-    return shim::shuffled("__shfl_down_sync", line, mask, value, shim::lane() + by);
-}
-template <class T>
-T __shfl_xor_sync(unsigned mask, T value, int with, int = 32, int line = __builtin_LINE())
-{
-    return shim::shuffled("__shfl_xor_sync", line, mask, value, shim::lane() ^ with);
-}
+#include "arithmetic.h"
+#include "together.h"

@@ -1,0 +1,2 @@
+// What it has for a kernel is there without it: shim.h.
+#pragma once
