@@ -1229,6 +1229,47 @@ def test_whatever_triton_or_torch_raises_is_one_message() -> None:
         Failing().refuse()
 
 
+FIRST = """#include <mma.h>
+using namespace nvcuda;
+extern "C" __global__ void gemm(const half *A, const half *B, const float *C, float *D, int M, int N, int K, int lda,
+                                int ldb, int ldc, float alpha, float beta) {
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::col_major> a;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> b;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> sums, c;
+    const int at = blockIdx.x * 16 + blockIdx.y * 16 * ldc;
+    wmma::fill_fragment(sums, 0.0f);
+    wmma::fill_fragment(c, 0.0f);
+    for (int k = 0; k < K; k += 16) {
+        wmma::load_matrix_sync(a, A + blockIdx.x * 16 + k * lda, lda);
+        wmma::load_matrix_sync(b, B + k + blockIdx.y * 16 * ldb, ldb);
+        wmma::mma_sync(sums, a, b, sums);
+    }
+    if (beta != 0) wmma::load_matrix_sync(c, C + at, ldc, wmma::mem_col_major);
+    for (int i = 0; i < c.num_elements; i++) c.x[i] = alpha * sums.x[i] + beta * c.x[i];
+    wmma::store_matrix_sync(D + at, c, ldc, wmma::mem_col_major);
+}
+"""
+
+
+@pytest.mark.skipif(not available(), reason="no g++")
+def test_a_first_kernel_of_whole_tiles_says_so_and_is_verified_on_those(tmp_path: Path) -> None:
+    """It was wrong at M=N=K=1, and only a class could say that it does not take that."""
+    file = tmp_path / "first.cu"
+    file.write_text(FIRST)
+    plain = Source(file=str(file), block=(32, 1, 1))
+    fault = str(verify(plain, all_cases("fp16"), plain.rehearse, 0).fault)
+    assert "load_matrix_sync (line 12): a leading dimension of 1 elements is not a multiple of 16 bytes" in fault
+    whole = Source(file=str(file), block=(32, 1, 1), multiples=(16, 16, 16))
+    verdict = verify(whole, all_cases("fp16"), whole.rehearse, 0)
+    assert (verdict.n, verdict.fault) == (10, None)
+    assert whole.name == "first_block_32_1_1"
+    narrow = Source(file=str(file), multiples=(32, 16, 1))
+    assert narrow.refusal(Gemm(m=32, n=16, k=1, dtype="fp16")) is None
+    assert narrow.refusal(Gemm(m=16, n=32, k=1, dtype="fp16", order="row")) is None
+    said = "takes M, N and K that are multiples=[32, 16, 1]"
+    assert narrow.refusal(Gemm(m=16, n=32, k=1, dtype="fp16")) == said
+
+
 def test_a_launch_of_the_users_is_named_where_it_may_be_the_mistake(tmp_path: Path) -> None:
     file = tmp_path / "mine.cu"
     file.write_text("")
@@ -1241,5 +1282,6 @@ def test_a_launch_of_the_users_is_named_where_it_may_be_the_mistake(tmp_path: Pa
     for none in ((0, 1, 1), (-16, -16, 1)):
         with pytest.raises(ValidationError, match=r"block\.0"):
             Source(file=str(file), block=none)
-    assert Source(file=str(file)).launched == "block=[256, 1, 1], tile=[16, 16]"
+    settings = "block=[256, 1, 1], tile=[16, 16], dynamic=0, for M, N and K that are multiples=[1, 1, 1]"
+    assert Source(file=str(file)).launched == settings
     assert Naive().launched == ""

@@ -111,11 +111,36 @@ def test_check_lets_rounding_pass_and_nothing_else(dtype: str, order: Order) -> 
     )
     unwritten = check(made, made.d.copy()).fault  # type: ignore[arg-type,attr-defined]
     assert str(unwritten).startswith("1961 of 1961 elements are wrong: D[0,0]")
+    assert str(unwritten).endswith("; all are as D was before the run: not written, or added to")
     beside = buffer.copy()
     beside[gemm.ldc - 1] = 0  # behind the first column or row
     assert check(made, beside).fault == f"writes beside D: 1 number between its {order}s"  # type: ignore[arg-type]
     if dtype != "int8":
         assert fault((0, 0), np.nan).startswith("1 of 1961 elements are wrong: D[0,0] = nan")
+
+
+def test_what_was_not_written_is_counted() -> None:
+    made, buffer = right(GEMM)
+    d = matrix(buffer, GEMM.m, GEMM.n, GEMM.ldc, GEMM.order)
+    d[0, 0] = 1e3
+    d[0, 1:3] = matrix(made.d, GEMM.m, GEMM.n, GEMM.ldc, GEMM.order)[0, 1:3]  # type: ignore[attr-defined]
+    said = str(check(made, buffer).fault)  # type: ignore[arg-type]
+    assert said.startswith("3 of 1961 elements are wrong: D[0,0] = 1000, not ")
+    assert said.endswith("; 2 of them are as D was before the run: not written, or added to")
+
+
+@pytest.mark.parametrize(("dtype", "name"), [("fp32", "tf32"), ("fp16", "fp16"), ("bf16", "bf16")])
+def test_sums_that_were_kept_in_a_coarser_dtype_are_said_to_be(dtype: str, name: str) -> None:
+    gemm = replace(GEMM, dtype=dtype)
+    made, buffer = right(gemm)
+    d = matrix(buffer, gemm.m, gemm.n, gemm.ldc, gemm.order)
+    exact = d.copy()
+    said = f"; the errors are as small as those of sums in {name}: keep them in fp32"
+    d[...] = decode(encode(exact, name), name)
+    assert str(check(made, buffer).fault).endswith(said)  # type: ignore[arg-type]
+    d[...] = 0.9 * exact
+    fault = str(check(made, buffer).fault)  # type: ignore[arg-type]
+    assert "elements are wrong" in fault and said not in fault
 
 
 def test_integers_have_to_be_exact() -> None:

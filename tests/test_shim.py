@@ -323,7 +323,7 @@ def test_what_hardware_refuses_is_refused(kernel: Kernel) -> None:
     x = column("x", _aligned(np.zeros(64, np.float32)))
     vector = kernel("float *x", "reinterpret_cast<float4 *>(x)[1] = *reinterpret_cast<float4 *>(x + 1);")
     assert "which is not a multiple of 16" in fault(vector, 1, x)
-    assert "has to be a multiple of 32 bytes, and is 4 bytes above one" in fault(
+    assert "_sync (line 8): the tile's address has to be a multiple of 32 bytes, and is 4 bytes above one" in fault(
         kernel("float *x", TILE.format(1, 16)), 32, x
     )
     assert "leading dimension of 15 elements" in fault(kernel("float *x", TILE.format(0, 15)), 32, x)
@@ -501,6 +501,45 @@ def test_what_a_course_of_cuda_uses_is_computed(kernel: Kernel, what: str) -> No
     program = kernel("float *x, const float *y", f"unsigned t = threadIdx.x;\n{body}", before)
     program.launch((1, 1, 1), (64, 1, 1), [column("x", x), column("y", y, writable=False)])
     np.testing.assert_array_equal(x, np.asarray(expected(np.arange(64)), np.float32))
+
+
+DYNAMIC = "extern {}__shared__ {}float room[];"
+
+
+@pytest.mark.parametrize("before", ["", "__align__(16) ", "// extern __shared__ int other[];\n"])
+def test_dynamic_shared_memory_is_found_however_it_is_declared(kernel: Kernel, before: str) -> None:
+    x = np.zeros(32, np.float32)
+    declared = before + DYNAMIC.format("", "") if "//" in before else DYNAMIC.format(before, "__align__(16) ")
+    body = "room[threadIdx.x] = threadIdx.x;\nx[threadIdx.x] = room[threadIdx.x];"
+    kernel("float *x", body, declared, dynamic=128).launch((1, 1, 1), (32, 1, 1), [column("x", x)])
+    np.testing.assert_array_equal(x, np.arange(32))
+
+
+def test_two_names_of_dynamic_shared_memory_are_refused(kernel: Kernel) -> None:
+    """It was an OSError: an undefined symbol of a file in the cache."""
+    two = DYNAMIC.format("", "") + "\nextern __shared__ half other[];"
+    with pytest.raises(UserError, match=r"^mine\.cu: declares its dynamic shared memory as room, other, which CUDA"):
+        kernel("float *x", "x[0] = room[0] + float(other[0]);", two, dynamic=128)
+    declared = kernel("float *x", "x[0] = lost[threadIdx.x];", "extern float lost[];")
+    with pytest.raises(UserError, match=r"^mine\.cu: does not load: undefined symbol: lost$"):
+        declared.launch((1, 1, 1), (1, 1, 1), [column("x", np.zeros(1, np.float32))])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ("float *x", "has 1 parameter, and is called with 2"),
+        ("float *x, double by", "parameter 2 is a real number of 8 bytes, and gets a real number of 4 bytes"),
+        ("float *x, int by", "parameter 2 is a whole number of 4 bytes, and gets a real number of 4 bytes"),
+        ("float x, float by", "parameter 1 is a real number of 4 bytes, and gets a pointer of 8 bytes"),
+    ],
+)
+def test_parameters_that_are_not_those_of_the_launch_are_named(kernel: Kernel, parameters: str, said: str) -> None:
+    """A kernel without beta was right until a problem had one, and a double was whatever lay there."""
+    program = kernel(parameters, "")
+    with pytest.raises(UserError) as refused:
+        program.launch((1, 1, 1), (1, 1, 1), [column("x", np.zeros(1, np.float32)), np.float32(1)])
+    assert str(refused.value) == f"mine.cu: {said}"
 
 
 def test_sums_in_half_are_rounded_to_half(kernel: Kernel) -> None:

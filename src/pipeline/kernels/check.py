@@ -12,6 +12,13 @@ import numpy as np
 from pipeline.errors import plural
 from pipeline.kernels.gemm import Gemm, Operands, decode, margin_of, matrix, poison_of_d, views
 
+# Of a dtype, the coarser one in which sums may have been kept by mistake, and its unit roundoff.
+COARSER = {
+    "fp32": ("tf32", 2.0**-11),
+    "tf32": ("fp16", 2.0**-11),
+    "fp16": ("fp16", 2.0**-11),
+    "bf16": ("bf16", 2.0**-8),
+}
 SUMS = 8  # of each row of a large D over random signs: two errors of a row cancel in all of them once in 256 times
 
 
@@ -55,7 +62,7 @@ def check(operands: Operands, d: np.ndarray, rows: np.ndarray | None = None) -> 
     relative = float(np.linalg.norm(difference)) / norm if norm else float(difference.max(initial=0))
     wrong = ~(difference <= bound)  # a NaN is wrong
     if fault is None and wrong.any():
-        fault = _where(wrong, found[picked], exact, rows)
+        fault = _where(wrong, found[picked], exact, rows) + _as_if_coarser(relative, gemm)
     if fault is None and rows is not None:
         fault = _wrong_sum(operands, found, norm / np.sqrt(exact.size))
     if fault is None and not relative <= 4 * np.sqrt(gemm.k + 3) * gemm.type.unit and not whole:
@@ -119,4 +126,20 @@ def _where(wrong: np.ndarray, found: np.ndarray, exact: np.ndarray, rows: np.nda
     i, j = (int(index[0]) for index in np.nonzero(wrong))
     row = i if rows is None else int(rows[i])
     first = f"D[{row},{j}] = {found[i, j]:.7g}, not {exact[i, j]:.7g}"
-    return f"{int(wrong.sum())} of {wrong.size} elements are wrong: {first}"
+    return f"{int(wrong.sum())} of {wrong.size} elements are wrong: {first}{_as_before(found[wrong])}"
+
+
+def _as_before(wrong: np.ndarray) -> str:
+    """How many elements that are wrong are as they were before the run; a sum with that NaN may have its bits too."""
+    number = wrong.size - _written(wrong)
+    if not number:
+        return ""
+    whose = "all are" if number == wrong.size else f"{number} of them are" if number > 1 else "1 of them is"
+    return f"; {whose} as D was before the run: not written, or added to"
+
+
+def _as_if_coarser(relative: float, gemm: Gemm) -> str:
+    """Whether the errors are as small as those of sums in a coarser dtype: a mistake that no element shows."""
+    name, unit = COARSER.get(gemm.dtype, ("", 0.0))
+    small = relative <= np.sqrt(gemm.k + 3) * unit
+    return f"; the errors are as small as those of sums in {name}: keep them in fp32" if small else ""

@@ -13,7 +13,7 @@ from pipeline.errors import UserError, shown
 from pipeline.kernels.cuda.function import COMMON, FOLDER
 from pipeline.kernels.cuda.limits import refused_block
 from pipeline.kernels.cuda.source import CudaSource
-from pipeline.kernels.gemm import DTYPES
+from pipeline.kernels.gemm import DTYPES, Gemm
 from pipeline.spec import spec
 
 
@@ -21,7 +21,8 @@ from pipeline.spec import spec
 class Source(CudaSource):
     """`file`: its path. `block`: its threads. `tile`: rows and columns of D that a block computes.
 
-    `dynamic`: bytes of dynamic shared memory. The file may include gemm.cuh; the dtype is a macro, as FP16.
+    `dynamic`: bytes of dynamic shared memory. `multiples`: M, N and K have to be multiples of these.
+    The file may include gemm.cuh; the dtype is a macro, as FP16.
 
         extern "C" __global__ void gemm(const Element *A, const Element *B, const Sum *C, Sum *D, int M, int N, int K,
                                         int lda, int ldb, int ldc, Sum alpha, Sum beta)
@@ -38,6 +39,7 @@ class Source(CudaSource):
     block: tuple[PositiveInt, PositiveInt, PositiveInt] = (256, 1, 1)
     tile: tuple[PositiveInt, PositiveInt] = (16, 16)
     dynamic: NonNegativeInt = 0
+    multiples: tuple[PositiveInt, PositiveInt, PositiveInt] = (1, 1, 1)
 
     def __post_init__(self) -> None:
         if not Path(self.file).is_file():
@@ -48,12 +50,21 @@ class Source(CudaSource):
 
     @property
     def launched(self) -> str:
-        return f"block={list(self.block)}, tile={list(self.tile)}"
+        of_launch = f"block={list(self.block)}, tile={list(self.tile)}, dynamic={self.dynamic}"
+        return f"{of_launch}, for M, N and K that are multiples={list(self.multiples)}"
+
+    def refusal(self, gemm: Gemm) -> str | None:
+        """Also of sizes that are not `multiples`; by rows M and N change places."""
+        columns = gemm if gemm.order == "column" else gemm.turned
+        sizes = zip((columns.m, columns.n, columns.k), self.multiples, strict=True)
+        if any(size % multiple for size, multiple in sizes):
+            return f"takes M, N and K that are multiples={list(self.multiples)}"
+        return super().refusal(gemm)
 
     @property
     def name(self) -> str:
         """With its launch where that is not the ordinary one."""
-        return with_settings(Path(self.file).stem, self, but=("file",))
+        return with_settings(Path(self.file).stem, self, but=("file", "multiples"))
 
     @property
     def source(self) -> Path:

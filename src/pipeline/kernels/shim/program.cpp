@@ -9,4 +9,5 @@
 thread_local __attribute__((aligned(1024))) DYNAMIC_TYPE DYNAMIC_NAME[DYNAMIC_BYTES / sizeof(DYNAMIC_TYPE)];
 #endif
 
+extern "C" SHIM_OWN const char *shim_parameters() { return shim::parameters(KERNEL); }
 extern "C" SHIM_OWN void shim_thread(void **arguments) { shim::call(KERNEL, arguments); }

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.errors import Readable, RunError, UserError
+from pipeline.errors import Readable, RunError, UserError, plural
 from pipeline.kernels import nvrtc
 from pipeline.kernels.cpu.compiled import Library, compiled, compiler, included
 
@@ -38,6 +38,7 @@ LINKED = ("-Wl,-Bsymbolic", "-nodefaultlibs", "-lstdc++", "-lm", "-lc", "-lgcc_s
 ALIGNED = r"(?:(?:__align__|alignas)\s*\(\s*\w+\s*\)\s*)?"
 DYNAMIC = re.compile(rf"extern\s+{ALIGNED}__shared__\s+{ALIGNED}([\w: ]+?)\s+(\w+)\s*\[\s*\]")
 ANY_GPU = 90  # what a kernel is compiled for to see whether CUDA takes it
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 STEPS = 100_000_000  # basic blocks of a launch, all threads together: some seconds
 
 
@@ -125,7 +126,8 @@ class Program:
 
         Raises Fault where it touches what it may not, races, waits for ever or takes more than `steps` basic blocks.
         """
-        loaded = self.library.loaded()
+        loaded = self._loaded()
+        self._check_parameters(loaded, arguments)
         loaded.shim_launch.restype = ctypes.c_char_p
         arrays = [one for one in arguments if isinstance(one, Array)]
         views = (_View * len(arrays))(*map(_view, arrays))
@@ -146,6 +148,25 @@ class Program:
         )
         if message is not None:
             raise Fault(f"{self.source.name}: {self._with_lines(message.decode())}")
+
+    def _loaded(self) -> ctypes.CDLL:
+        try:
+            return self.library.loaded()
+        except OSError as error:  # a name that is declared and defined nowhere
+            raise UserError(f"{self.source.name}: does not load: {str(error).rpartition('.so: ')[2]}") from error
+
+    def _check_parameters(self, loaded: ctypes.CDLL, arguments: Sequence[Argument]) -> None:
+        """CUDA takes whatever a kernel declares, and gives it the bytes of others."""
+        loaded.shim_parameters.restype = ctypes.c_char_p
+        declared, given = loaded.shim_parameters().decode().split(), list(map(_parameter, arguments))
+        if len(declared) != len(given):
+            has = plural(len(declared), "parameter")
+            raise UserError(f"{self.source.name}: has {has}, and is called with {len(given)}")
+        for number, (has, gets) in enumerate(zip(declared, given, strict=True), 1):
+            if has != gets and "s" not in (has[0], gets[0]):
+                raise UserError(
+                    f"{self.source.name}: parameter {number} is {_in_words(has)}, and gets {_in_words(gets)}"
+                )
 
     def _with_lines(self, message: str) -> str:
         """The message with the source's lines in place of addresses in the program."""
@@ -184,9 +205,9 @@ def build(
     Raises UserError with the compiler's lines where it does not compile.
     """
     names = [f"-D{one}" for one in defines]
-    declared = DYNAMIC.search(source.read_text(encoding="utf-8", errors="replace"))
+    declared = _dynamic(source)
     if declared:
-        names += [f"-DDYNAMIC_TYPE={declared[1]}", f"-DDYNAMIC_NAME={declared[2]}", f"-DDYNAMIC_BYTES={dynamic}"]
+        names += [f"-DDYNAMIC_TYPE={declared[0]}", f"-DDYNAMIC_NAME={declared[1]}", f"-DDYNAMIC_BYTES={dynamic}"]
     flags = (
         *COMMON,
         *WATCHED,
@@ -205,10 +226,23 @@ def build(
         raise _explained(error, source, kernel, on_gpu) from error
 
 
+def _dynamic(source: Path) -> tuple[str, str] | None:
+    """Type and name of a source's dynamic shared memory. Raises UserError where it declares several."""
+    code = COMMENT.sub("", source.read_text(encoding="utf-8", errors="replace"))
+    found = dict.fromkeys((each[1], each[2]) for each in DYNAMIC.finditer(code))
+    if len(found) > 1:
+        names = ", ".join(name for _, name in found)
+        raise UserError(
+            f"{source.name}: declares its dynamic shared memory as {names}, which CUDA places at one address; the shim "
+            "takes one name: declare one, and point into it"
+        )
+    return next(iter(found), None)
+
+
 def _explained(error: UserError, source: Path, kernel: str, on_gpu: Callable[[], object]) -> Readable:
     """Of what does not compile: what the shim lacks of CUDA. `on_gpu` compiles it for a GPU, as far as that is possible
     here, and raises Readable where CUDA refuses it too."""
-    if "<command-line>" in str(error):  # where the function's name stands
+    if re.search(rf"<command-line>.*\W{kernel}\W", str(error)):  # where the function's name stands
         declared = f'extern "C" __global__ void {kernel}(...)'
         return UserError(
             f"{source.name}: has no function {kernel}; declare it {declared}, with the arguments that docs/kernels.md "
@@ -295,6 +329,20 @@ def _tensor_map(boxes: Boxes) -> np.ndarray:
         words = struct.pack("@PQQQII", address, matrix.rows, matrix.columns, stride, boxes.rows, boxes.columns)
         made[: len(words)] = np.frombuffer(words, np.uint8)
     return made
+
+
+def _parameter(argument: Argument) -> str:
+    """What shim.h's `parameters` gives for it."""
+    if isinstance(argument, Array):
+        return "p8"
+    if isinstance(argument, Boxes):
+        return f"s{TENSOR_MAP}"
+    return f"{'f' if isinstance(argument, np.floating) else 'i'}{argument.itemsize}"
+
+
+def _in_words(parameter: str) -> str:
+    kinds = {"p": "a pointer", "i": "a whole number", "f": "a real number"}
+    return f"{kinds[parameter[0]]} of {parameter[1:]} bytes"
 
 
 def _value(argument: Argument) -> np.ndarray:

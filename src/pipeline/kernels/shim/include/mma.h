@@ -70,13 +70,13 @@ SHIM_OWN constexpr Position position(int lane, int i)
 
 // CUDA's demands on the memory that a tile is loaded from or stored to.
 template <class T>
-SHIM_CALL void check_tile(const char *call, const T *tile, unsigned leading)
+SHIM_CALL void check_tile(const char *call, int line, const T *tile, unsigned leading)
 {
     if (reinterpret_cast<uintptr_t>(tile) % 32)
-        refuse("%s: the tile's address has to be a multiple of 32 bytes, and is %zu bytes above one", call,
+        refuse("%s (line %d): the tile's address has to be a multiple of 32 bytes, and is %zu bytes above one", call, line,
                size_t(reinterpret_cast<uintptr_t>(tile) % 32));
     if (leading * sizeof(T) % 16)
-        refuse("%s: a leading dimension of %u elements is not a multiple of 16 bytes", call, leading);
+        refuse("%s (line %d): a leading dimension of %u elements is not a multiple of 16 bytes", call, line, leading);
 }
 
 template <class T>
@@ -91,7 +91,7 @@ SHIM_CALL void load(nvcuda::wmma::fragment<Use, 16, 16, K, T, Layout> &to,
                      const void *from)
 {
     warp_collective("load_matrix_sync", line, 0xffffffffu, false, nullptr, [](void **) {});
-    check_tile("load_matrix_sync", tile, leading);
+    check_tile("load_matrix_sync", line, tile, leading);
     for (int i = 0; i < to.num_elements; i++) {
         const auto *element = element_at(tile, position<Use, T>(lane(), i), leading, by_rows);
         access(element, sizeof *element, false, from);
@@ -180,7 +180,7 @@ SHIM_CALL void store_matrix_sync(T *tile, const fragment<accumulator, M, N, K, T
                                   layout_t layout, int line = __builtin_LINE())
 {
     shim::warp_collective("store_matrix_sync", line, 0xffffffffu, false, nullptr, [](void **) {});
-    shim::check_tile("store_matrix_sync", tile, leading);
+    shim::check_tile("store_matrix_sync", line, tile, leading);
     for (int i = 0; i < from.num_elements; i++) {
         const auto at = shim::position<accumulator, T>(shim::lane(), i);
         T *element = shim::element_at(tile, at, leading, layout == mem_row_major);

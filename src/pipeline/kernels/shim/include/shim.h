@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>  // printf, which needs no header in CUDA
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #define __global__
@@ -78,6 +79,19 @@ template <class... P>
 SHIM_CALL void call(void (*kernel)(P...), void **arguments)
 {
     call(kernel, arguments, std::index_sequence_for<P...>{});
+}
+
+// The kind and the bytes of each parameter, as "p8 i4 f4": a pointer, a whole number, a real one; "s128" is a class.
+template <class... P>
+SHIM_OWN const char *parameters(void (*)(P...))
+{
+    static char words[32 * (1 + sizeof...(P))];
+    char *end = words;
+    ((end += snprintf(end, 32, "%c%zu ",
+                      std::is_pointer_v<P> ? 'p' : std::is_integral_v<P> ? 'i' : std::is_floating_point_v<P> ? 'f' : 's',
+                      sizeof(P))),
+     ...);
+    return words;
 }
 
 }  // namespace shim
