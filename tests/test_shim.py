@@ -362,7 +362,8 @@ def test_a_source_without_the_function_says_how_it_is_declared(tmp_path: Path) -
 LACKING = {
     "x[0] = __nanosleep(x[0]);": r"lacks __nanosleep \(mine\.cu:6\)",
     "x[0] = __isShared(x);": r"lacks __isShared \(mine\.cu:6\)",
-    'asm volatile("bar.sync 0;");': r"lacks PTX, which asm\(\) has",
+    'asm volatile("bar.sync 0;");': r"lacks the PTX of an asm\(\) \(mine\.cu:6\)",
+    'unsigned long long y; asm("mov.u64 %0, %1;" : "=l"(y) : "l"(x)); x[0] = y;': r"lacks the PTX of an asm\(\) \(mine",
     "nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 32, 8, 16, half, nvcuda::wmma::row_major> a;": "lacks the shape: "
     "it has 16x16x16 tiles",
     "x[0] = clock64();": r"lacks clock64 \(mine\.cu:6\)",

@@ -84,11 +84,13 @@ def compiled(
     entry: str = "",
     *,
     specific: bool = False,
+    aloud: bool = True,
 ) -> Compiled:
     """`source` for an architecture as 80.
 
     `defines`: macros, as `FP16`. `beside`: the files that it includes. `entry`: the kernel whose registers are asked
     for, where it has several. `specific`: with the instructions that this architecture alone has (sm_90a).
+    `aloud`: what the compiler says goes to standard error where it refuses.
 
     The same files are compiled once in a process: by what is in them, since they may have changed.
     Raises UserError with the compiler's first error where it does not compile, or where NVRTC lacks the architecture.
@@ -99,12 +101,18 @@ def compiled(
     files = tuple(one.resolve() for one in (source, *beside))
     contents = tuple(one.read_bytes() for one in files)
     options = tuple(flags(architecture, defines, specific=specific))
-    return _compiled(source.name, files, contents, architecture, options, entry)
+    return _compiled(source.name, files, contents, architecture, options, entry, aloud)
 
 
 @lru_cache(maxsize=64)  # more than one stage=wmma has kernels and architectures
 def _compiled(
-    name: str, files: Sequence[Path], contents: Sequence[bytes], architecture: int, flags: Sequence[str], entry: str
+    name: str,
+    files: Sequence[Path],
+    contents: Sequence[bytes],
+    architecture: int,
+    flags: Sequence[str],
+    entry: str,
+    aloud: bool,
 ) -> Compiled:
     """The first of `files`, called `name` in messages; `contents`: what is in each of them."""
     include, nvrtc = _library()
@@ -115,7 +123,8 @@ def _compiled(
         status = nvrtc.nvrtcCompileProgram(program, len(options), [one.encode() for one in options])[0]
         log = _text(nvrtc, program)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise _explained(refused(name, f"NVRTC {dotted(version())}, sm_{architecture}", log), log)
+            by = f"NVRTC {dotted(version())}, sm_{architecture}"
+            raise _explained(refused(name, by, log, aloud=aloud), log)
         (size,) = _checked(nvrtc, nvrtc.nvrtcGetCUBINSize(program))
         cubin = bytes(size)
         _checked(nvrtc, nvrtc.nvrtcGetCUBIN(program, cubin))

@@ -28,7 +28,7 @@ from pipeline.machine.cache_folder import cache_root, cannot_write_cache
 COMPILERS = ("g++", "clang++", "c++")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-Wall", "-shared", "-fPIC", "-pthread")
 LIMIT_S = 120.0
-ERROR = re.compile(r"\b(?:error|fatal) *:")  # of a compiler, and of CUDA's assembler: "ptxas error   : ..."
+ERROR = re.compile(r"\b(?:[eE]rror|fatal) *:")  # of a compiler, and of CUDA's assembler: "ptxas error   : ..."
 
 
 @dataclass(frozen=True)
@@ -146,9 +146,10 @@ def _kept_warnings(file: Path) -> tuple[str, ...]:
     return tuple(line for line in said.splitlines() if "warning: " in line)
 
 
-def refused(name: str, compiler: str, said: str) -> UserError:
-    """All that the compiler has said goes to standard error; the message has the first of its errors."""
-    say(messages(), said.strip())
+def refused(name: str, compiler: str, said: str, *, aloud: bool = True) -> UserError:
+    """All that the compiler has said goes to standard error (`aloud`); the message has the first of its errors."""
+    if aloud:
+        say(messages(), said.strip())
     first = next((line for line in said.splitlines() if ERROR.search(line)), said.strip().partition("\n")[0])
     return UserError(f"{name}: does not compile ({compiler}): {first}")
 

@@ -222,7 +222,7 @@ def build(
     try:
         return Program(compiled(HERE / "program.cpp", tuple(decides), flags, source.name), source)
     except UserError as error:
-        on_gpu = partial(nvrtc.compiled, source, ANY_GPU, defines, beside, kernel)
+        on_gpu = partial(nvrtc.compiled, source, ANY_GPU, defines, beside, kernel, aloud=False)
         raise _explained(error, source, kernel, on_gpu) from error
 
 
@@ -278,8 +278,9 @@ def _lacking(said: str) -> str | None:
         return f"the header {header[2]} ({header[1]})"
     if limit:
         return f"the shape: it has {limit[1]}"
-    if "Assembler messages" in said or "in 'asm'" in said or "in ‘asm’" in said:
-        return "PTX, which asm() has"
+    ptx = re.search(r"([^/\s:]+:\d+): Error: |" + where + r".*\Wasm\W", said)  # of the assembler, or on its operands
+    if ptx:
+        return f"the PTX of an asm() ({ptx[1] or ptx[2]})"
     return None
 
 
