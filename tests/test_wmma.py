@@ -385,6 +385,20 @@ def test_a_kernel_that_does_not_compile_is_refused(folder: Path, own: dict[str, 
         nameless.rehearse(NOTHING, NOTHING)
 
 
+def test_a_cache_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the run begins, where a kernel is compiled: it was each kernel's fault, and Triton's traceback."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PIPELINE_CACHE", str(tmp_path / "file"))
+    for name in ("cpu_naive", "naive", "triton"):
+        with pytest.raises(UserError) as error:
+            build_as(Wmma, {"kernels": (name,)}, "stage").rehearse(NOTHING, NOTHING)
+        assert str(error.value) == (
+            f"cache folder {tmp_path / 'file' / 'kernels'}: cannot write: Not a directory; "
+            "name another with PIPELINE_CACHE"
+        )
+    build_as(Wmma, {"kernels": ("numpy",)}, "stage").rehearse(NOTHING, NOTHING)  # nothing is compiled
+
+
 @pytest.mark.wide
 def test_without_a_compiler(folder: Path, own: dict[str, str]) -> None:
     """Of all kernels those that need none."""

@@ -26,3 +26,15 @@ def cannot_write_cache(folder: Path, error: OSError) -> UserError:
     return UserError(
         f"cache folder {folder}: cannot write: {error.strerror or error}; name another with {CACHE_VARIABLE}"
     )
+
+
+def written_folder(name: str) -> Path:
+    """A folder of the cache, made if need be. Raises UserError where nothing can be written into it."""
+    found = cache_root(None) / name
+    try:
+        found.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write_cache(found, error) from error
+    if not os.access(found, os.W_OK):
+        raise cannot_write_cache(found, PermissionError("Permission denied"))
+    return found

@@ -21,7 +21,7 @@ from pipeline.errors import UserError
 from pipeline.kernels.cpu.compiled import compiler, version_of
 from pipeline.kernels.kept import digest
 from pipeline.machine import free_memory, host
-from pipeline.machine.cache_folder import cache_root, cannot_write_cache
+from pipeline.machine.cache_folder import cache_root, cannot_write_cache, written_folder
 from pipeline.machine.ceilings import Ceiling, Ceilings
 from pipeline.machine.device import driver_version, gpu_limits, gpus
 from pipeline.machine.environment import environment
@@ -110,14 +110,7 @@ def libraries() -> dict[str, str]:
 
 def folder() -> Path:
     """Where they are kept, and files are measured. Raises UserError where it cannot be written."""
-    found = cache_root(None) / "ceilings"
-    try:
-        found.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _cannot_write(error) from error
-    if not os.access(found, os.W_OK):
-        raise _cannot_write(PermissionError("Permission denied"))
-    return found
+    return written_folder("ceilings")
 
 
 def _file(of: dict[str, Any]) -> Path:
