@@ -722,6 +722,14 @@ def test_output_folder_that_cannot_be_written(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def test_an_output_folder_that_is_a_link_to_nothing(tmp_path: Path) -> None:
+    """It was said to exist, by one command, and not to exist, by the other."""
+    (tmp_path / "runs").symlink_to("unmounted/runs")
+    why = f"{tmp_path / 'runs'} is a link to unmounted/runs, which does not exist"
+    assert refused(tmp_path, *DIGITS) == f"output_dir: cannot write {tmp_path / 'runs'}: {why}"
+    assert refused(tmp_path, "stage=runs") == f"output_dir=runs: {why}"
+
+
 @pytest.mark.parametrize("size", ["16k", pytest.param("80k", marks=pytest.mark.wide)])
 def test_full_disk(size: str, tmp_path: Path) -> None:
     """16k: full before training. 80k: full when the model and its figures are written."""

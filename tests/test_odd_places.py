@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from command import COMMAND, DIGITS, environment
+from command import COMMAND, DIGITS, environment, runs, status
 
 from pipeline.runs.deletion import cells_of
 from pipeline.runs.noted_path import note_path, noted_path
@@ -103,3 +103,40 @@ def test_a_sync_outlives_its_reader(tmp_path: Path) -> None:
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_messages_on_a_full_disk_do_not_end_the_run(tmp_path: Path) -> None:
+    """It was taken for a run's folder on a full disk: FAILED, and exit status 120."""
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [*COMMAND, *DIGITS, "tracking=none"], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE,
+            stderr=full, text=True, timeout=100, check=False,
+        )  # fmt: skip
+    assert ended.returncode == 0
+    assert "test accuracy" in ended.stdout
+    assert [status(run).state for run in runs(tmp_path)] == ["FINISHED"]
+
+
+@pytest.mark.parametrize("command", [["-m", "pipeline", "stage=runs"], ["-m", "pipeline", "--help"]])
+def test_a_current_folder_that_was_deleted_is_said(command: list[str], tmp_path: Path) -> None:
+    assert in_a_deleted_folder(tmp_path, command) == GONE
+
+
+@pytest.mark.wide
+def test_a_current_folder_that_was_deleted_is_said_by_other_commands(tmp_path: Path) -> None:
+    commands = (["-m", "pipeline", *DIGITS], ["-m", "pipeline.study", "check"])
+    for command in commands:
+        assert in_a_deleted_folder(tmp_path, command) == GONE
+
+
+GONE = (2, "error: the current folder was deleted or moved away; change to one that exists (cd)\n")
+
+
+def in_a_deleted_folder(folder: Path, command: list[str]) -> tuple[int, str]:
+    (folder / "gone").mkdir()
+    line = f"cd gone && rmdir ../gone && exec {shlex.join([sys.executable, *command])}"
+    ended = subprocess.run(
+        ["sh", "-c", line], cwd=folder, env=environment(), capture_output=True, text=True, timeout=100, check=False
+    )
+    return ended.returncode, ended.stderr

@@ -9,6 +9,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 from pipeline.cli.streams import leave, printable, say_at_once
@@ -21,6 +22,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # SIGU
 def status_of(task: Callable[[], int]) -> int:
     """Run `task` and return its exit status, with what a person can act on as one line on standard error."""
     try:
+        _check_current_folder()
         status = task()
         sys.stdout.flush()
         return status
@@ -33,6 +35,14 @@ def status_of(task: Callable[[], int]) -> int:
         if known is None:
             raise
         return known
+
+
+def _check_current_folder() -> None:
+    """Refuse a current folder that is gone, which everything that a command reads or writes is sought from."""
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise UserError("the current folder was deleted or moved away; change to one that exists (cd)") from error
 
 
 def _stopped(stop: Stopped) -> int:

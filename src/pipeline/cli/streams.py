@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 # joiners, what has no width), of halves of letters and of separators of lines and paragraphs.
 UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 NARROWEST = 20  # columns of a terminal that messages are folded for
+MESSAGES = 2  # the descriptor of standard error
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _Escapes(dict[int, str]):
@@ -85,7 +87,7 @@ def reopen_closed() -> None:
 
 def outlive_readers() -> None:
     """Let both streams go on where their reader has left (`| head`, a closed terminal): the rest goes nowhere, and the
-    run goes on.
+    run goes on. Messages go nowhere too where their disk is full: they are no result.
 
     So a BrokenPipeError that is seen anywhere is about another pipe.
     """
@@ -103,7 +105,8 @@ class _Output(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
-            if error.errno != errno.EPIPE and not (error.errno == errno.EIO and _was_terminal(self.fileno())):
+            gone = error.errno == errno.EPIPE or (error.errno == errno.EIO and _was_terminal(self.fileno()))
+            if not (gone or (error.errno in FULL and self.fileno() == MESSAGES)):
                 raise
             leave(self.fileno())
             return memoryview(data).nbytes

@@ -25,6 +25,8 @@ def cannot_write(path: Path, error: OSError, key: str = "output_dir: ") -> UserE
 
     `key`: what moves it.
     """
+    if dangling := dangling_link(path):
+        return UserError(f"{key}cannot write {path}: {dangling}")
     if error.errno == errno.EEXIST and path.is_file():
         return UserError(f"{key}cannot write {path}: it is a file, not a folder")
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -35,6 +37,14 @@ def cannot_write(path: Path, error: OSError, key: str = "output_dir: ") -> UserE
     except OSError:
         room = ""
     return UserError(f"{key}cannot write {path}: {error.strerror or error}{room}")
+
+
+def dangling_link(path: Path) -> str | None:
+    """That `path`, or a folder above it, is a link that leads nowhere, in words; None where none is."""
+    for one in (path, *path.parents):
+        if one.is_symlink() and not one.exists():
+            return f"{one} is a link to {one.readlink()}, which does not exist"
+    return None
 
 
 def parsed(text: bytes) -> Any:

@@ -23,7 +23,7 @@ from pipeline.report.table import figure, file_heads, least_width, show_table
 from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.choices import text_of as setting_text
 from pipeline.runs.conditions import check_known, check_where, matching, misspelt
-from pipeline.runs.json_files import plain
+from pipeline.runs.json_files import dangling_link, plain
 from pipeline.runs.keeping import resume_words
 from pipeline.runs.listing import Listed, age_text, best_first, listed, not_listed, seconds_of, unlike
 from pipeline.runs.records import State, duration
@@ -117,7 +117,8 @@ def existing(output_dir: str) -> Path:
     """The folder of the runs. Raises UserError where there is none."""
     root = Path(output_dir).absolute()
     if not root.is_dir():
-        raise UserError(f"output_dir={output_dir}: no such folder, so it has no runs; the first run makes it")
+        why = dangling_link(root) or "no such folder, so it has no runs; the first run makes it"
+        raise UserError(f"output_dir={output_dir}: {why}")
     return root
 
 
