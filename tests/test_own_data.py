@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -414,6 +416,33 @@ def test_what_a_hugging_face_dataset_lacks(saved: Path, folder: str, settings: d
     with pytest.raises(UserError) as caught:
         HuggingFace(path=str(saved / folder), **settings).load(saved, 0)
     assert str(caught.value).startswith(f"dataset.path={saved / folder}: {said}")
+
+
+NUMBERS = [[1.0, 2.0], [3.0, 4.0]]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "said"),
+    [
+        ([[1.0, 2.0], None], [0, 1], "x: example 1 (from 0) has none; leave it out by Dataset.filter"),
+        ([[1, 2], [1, None]], [0, 1], "x: holds an example that is not an array of numbers ("),
+        (["low", "high"], [0, 1], "x: holds an example that is not an array of numbers (str)"),
+        ([date(2026, 1, 1)] * 2, [0, 1], "x: holds an example that is not an array of numbers (date)"),
+        ([{"a": 1}, {"a": 2}], [0, 1], "x: holds an example that is not an array of numbers (dict)"),
+        ([Decimal("1.5"), Decimal("2.5")], [0, 1], "x: holds an example that is not an array of numbers (Decimal)"),
+        (NUMBERS, [[1.0], [1.0, 2.0]], "y: holds lists of several lengths; give each example as many numbers"),
+    ],
+)
+def test_columns_of_a_hugging_face_dataset_that_are_no_arrays(
+    x: list[Any], y: list[Any], said: str, tmp_path: Path
+) -> None:
+    """Dates, structures, decimals and uneven targets ended in a traceback."""
+    from datasets import Dataset
+
+    Dataset.from_dict({"x": x * 10, "y": y * 10}).save_to_disk(tmp_path / "odd")
+    with pytest.raises(UserError) as caught:
+        HuggingFace(path=str(tmp_path / "odd"), keys=("x", "y")).load(tmp_path, 0)
+    assert str(caught.value).startswith(f"dataset.path={tmp_path / 'odd'}: train.{said}")
 
 
 def rows(folder: Path, values: list[Any], column: Any = None, labels: tuple[int | None, int | None] = (0, 1)) -> Any:

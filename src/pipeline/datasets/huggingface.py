@@ -138,7 +138,9 @@ class HuggingFace(Dataset):
     def _examples(self, column: Any, dtype: np.dtype[Any] | None, shown: str, counts: list[int]) -> np.ndarray:
         """A column as one array (N, ...). Adds to `counts` how many images the file of each image holds."""
         found, arrays = self.channels, []
-        for value in column:
+        for number, value in enumerate(column):
+            if value is None:
+                raise _has_none(shown, number)
             image = _image(value, shown)
             if image is None:
                 arrays.append(_array(value, dtype, shown))
@@ -175,23 +177,33 @@ def _dtype(feature: Any) -> np.dtype[Any] | None:
         feature = feature.feature
     try:
         return np.dtype(feature.dtype)
-    except (AttributeError, TypeError):  # images, text
+    except (AttributeError, TypeError, ValueError):  # images, text, decimals
         return None
 
 
 def _array(value: Any, dtype: np.dtype[Any] | None, shown: str) -> np.ndarray:
     try:
-        return np.asarray(value, dtype)
+        found = np.asarray(value, dtype)
     except (TypeError, ValueError) as error:
         raise UserError(f"{shown}: holds an example that is not an array of numbers ({cut(error, 200)})") from error
+    if found.dtype.kind not in "biuf":
+        raise UserError(f"{shown}: holds an example that is not an array of numbers ({type(value).__name__})")
+    return found
 
 
 def _targets(column: Any, shown: str) -> np.ndarray:
     values = list(column)
     missing = next((number for number, value in enumerate(values) if value is None), None)
     if missing is not None:
-        raise UserError(f"{shown}: example {missing} (from 0) has none; leave it out by Dataset.filter")
-    return np.asarray(values)
+        raise _has_none(shown, missing)
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise UserError(f"{shown}: holds lists of several lengths; give each example as many numbers") from error
+
+
+def _has_none(shown: str, number: int) -> UserError:
+    return UserError(f"{shown}: example {number} (from 0) has none; leave it out by Dataset.filter")
 
 
 def _image(value: Any, shown: str) -> Any:
