@@ -7,7 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -219,6 +219,9 @@ class Foreign(Loader):
     backends: ClassVar[tuple[str, ...]] = ("torch",)
 
     steps_per_execution: int = 1
+
+    def stream(self, *_: object, **__: object) -> list[Any]:
+        return []
 
 
 def test_a_loader_that_does_not_augment_is_refused() -> None:

@@ -70,6 +70,8 @@ class NoNumbers(Loss):
 class NoBackends(Loader):
     steps_per_execution: int = 1
 
+    def stream(self, data: Any, dtype: str, batch_size: int, seed: int, start: tuple[int, int] = (0, 0)) -> Any: ...
+
 
 @spec
 class NoWindow(Profiler):

@@ -86,6 +86,13 @@ def plural(number: int, what: str) -> str:
     return f"{number:,} {what}{ending * (number != 1)}"
 
 
+def thing(value: object) -> str:
+    """What a value is, after "gives": `None`, `a class` or `a dict`."""
+    if value is None:
+        return "None"
+    return "a class" if isinstance(value, type) else f"a {type(value).__name__}"
+
+
 def shown(value: object) -> str:
     """A value as YAML writes it: null, true, [1, 2]; text in quotes."""
     if value is None or isinstance(value, bool):

@@ -42,9 +42,10 @@ def fault(cls: type[object], contracts: tuple[type[object], ...]) -> str | None:
     own = [name for name in defined if name not in methods]
     for name in sorted(getattr(cls, "__abstractmethods__", ())):
         return f"has no {_call(methods[name])}{_misspelt(name, own, MAY_BE)}"
-    missing = [name for name in _required(contract) if not hasattr(cls, name) and name not in _fields(cls)]
-    if missing:
-        return f"has no {', '.join(missing)}; {_imported_as(contract)} says what it is"
+    for one in cls.__mro__[1:]:
+        missing = [name for name in _required(one) if not hasattr(cls, name) and name not in _fields(cls)]
+        if missing:
+            return f"has no {', '.join(missing)}; {_imported_as(one)} says what it is"
     for name, method in methods.items():
         made = getattr(cls, name)
         if made is method:
@@ -86,10 +87,10 @@ def _written(name: str, cls: type[object]) -> str:
     return ""
 
 
-def _required(contract: type[object]) -> list[str]:
-    """What a contract names and gives no value."""
-    names = [name for one in contract.__mro__ for name in vars(one).get("__annotations__", {})]
-    return [name for name in names if not hasattr(contract, name)]
+def _required(base: type[object]) -> list[str]:
+    """What a contract, or another class that the spec derives from, names and gives no value."""
+    names = vars(base).get("__annotations__", {})
+    return [name for name in names if not hasattr(base, name) and not name.startswith("_")]
 
 
 def _fields(cls: type[object]) -> Mapping[str, object]:

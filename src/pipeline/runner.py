@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.streams import say
-from pipeline.errors import Pruned, RunError, Stopped, UserError
+from pipeline.errors import Pruned, RunError, Stopped, UserError, thing
 from pipeline.ready import ready, ready_again
 from pipeline.spec import Config, choice, group_of
 
@@ -198,10 +198,17 @@ def record(
 
 def result_of_stage(experiment: Experiment, resolved: Resolved, run: Run, beside: DynamicImports) -> Result:
     """Run the stage. Its result, with all notes; what was imported while it ran is kept however it ends."""
+    from pipeline.runs.result import Result
+
     try:
         result = experiment.stage.run(experiment, resolved, run)
+        keep_receipt(experiment, resolved, run)
     finally:
         keep_imported(run, beside)
+    if not isinstance(result, Result):
+        raise UserError(
+            f"stage={choice(experiment.stage)}: run() gives {thing(result)}; give a {Result.__module__}.Result"
+        )
     note_others(resolved, run)
     every = tuple(dict.fromkeys((*run.notes, *result.notes)))
     return replace(result, title=experiment.name, last_epoch=run.last_epoch, notes=every)
@@ -236,6 +243,20 @@ def note_others(resolved: Resolved, run: Run) -> None:
     said = said_of_others(resolved.place)
     if said:
         run.note(said)
+
+
+def keep_receipt(experiment: Experiment, resolved: Resolved, run: Run) -> None:
+    """What is known of any run, where the stage has written no receipt: without one no grid finds its result again."""
+    from pipeline.runs import receipt as receipts
+    from pipeline.runs.code.code_hash import hash_of
+    from pipeline.runs.json_files import read_json
+    from pipeline.runs.run import seconds_since_start
+
+    if (run.folder / "receipt.json").exists():
+        return
+    code = hash_of(read_json(run.folder / "code.json"))  # as it was when the run began
+    known = receipts.before(experiment, resolved) | {"code_sha256": code}
+    run.journal.write_receipt(known | {"wall_time_s": seconds_since_start()})
 
 
 def keep_imported(run: Run, beside: DynamicImports) -> None:

@@ -293,6 +293,7 @@ class Loader(Part):
         steps_per_execution: int
         pin_memory = False
 
+    @abstractmethod
     def stream(
         self, data: Data, dtype: str, batch_size: int, seed: int, start: tuple[int, int] = (0, 0)
     ) -> Iterable[tuple[Sized, Sized]]:
@@ -302,7 +303,6 @@ class Loader(Part):
 
         `start`: the epoch of the first pass, and the batch with which that one begins (of a resumed training).
         """
-        raise NotImplementedError
 
     def check_device(self, place: Place) -> None:
         """Refuse a device that it cannot feed as it is set. Raises Impossible."""

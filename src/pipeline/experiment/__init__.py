@@ -25,7 +25,7 @@ from pipeline.contracts import (
 )
 from pipeline.contracts.physics import Network, Problem, Solver
 from pipeline.contracts.runs import AboutRuns
-from pipeline.errors import UserError, bad_key, shown
+from pipeline.errors import UserError, bad_choice, bad_key, shown
 from pipeline.experiment.settings import Inputs, Settings, Starting, Sweep
 from pipeline.experiment.training import Training
 from pipeline.machine.device import Device
@@ -221,6 +221,9 @@ def stage_of(config: Config) -> Stage:
             f"stage={choice(about_runs)}: works on saved runs, not on an experiment; run it alone, without -m"
         )
     stage: Stage = build(_node(config, "stage"), "stage", GROUPS["stage"])
+    for key in stage.reads or ():
+        if key not in config:
+            raise bad_choice(f"stage={choice(stage)}: reads", key, [one for one in config if one not in NOT_DECIDING])
     return stage
 
 

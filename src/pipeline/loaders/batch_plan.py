@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.errors import RunError
+from pipeline.errors import RunError, UserError, thing
 from pipeline.experiment.checks import check_schedule, factor_of
 from pipeline.loaders import epoch_order
 from pipeline.spec import choice
@@ -189,6 +189,10 @@ class Planned:
     ) -> None:
         self.stream, self.plan, self.part = stream, plan, part
         self.named = f"loader={choice(loader)}"
+        if not hasattr(stream, "__iter__"):
+            raise UserError(
+                f"{self.named}: stream() gives {thing(stream)}; give what can be iterated over, batches (x, y)"
+            )
         self.epoch, self.first = start
 
     def __iter__(self) -> Iterator[tuple[Sized, Sized]]:

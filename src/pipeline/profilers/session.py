@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from pipeline.errors import UserError, thing
 from pipeline.profilers import FOLDER, Subject, Tool, window
 from pipeline.runs.json_files import read_json
 
@@ -34,6 +35,10 @@ class Session:
         self.each = plan.batches
         self.counts = "batches" if plan.accumulate > 1 else "steps"  # of which an optimizer step takes several
         self.tool: Tool | None = experiment.profiler.tool(experiment, run)
+        if self.tool is not None and not isinstance(self.tool, Tool):
+            raise UserError(
+                f"profiler={self.name}: tool() gives {thing(self.tool)}; give a pipeline.profilers.Tool, or None"
+            )
         self.step = self.first_step = 0  # the latter of this process
         self.open = self.done = False
         self.seconds = 0.0  # in the window

@@ -90,6 +90,13 @@ def count(name: str, value: float, unit: str = "") -> Metric:
     return Metric(name, value, unit, "count")
 
 
+def _check_texts(what: str, rows: Iterable[object]) -> None:
+    """Refuse what cannot be printed as rows of a table. Raises TypeError."""
+    for row in rows:
+        if not isinstance(row, tuple | list) or not all(isinstance(one, str) for one in row):
+            raise TypeError(f"{what}: {row!r}: give a row of texts")
+
+
 @dataclass(frozen=True)
 class Table:
     """A table of several columns."""
@@ -97,6 +104,9 @@ class Table:
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        _check_texts(f"table {self.title!r}", (self.columns, *self.rows))
 
 
 @dataclass(frozen=True)
@@ -126,6 +136,7 @@ class Result:
             if _declaration(other) != _declaration(metric):
                 raise ValueError(f"metric {metric.name}: declared as {_declaration(other)} and {_declaration(metric)}")
         by_name(self.metrics)
+        _check_texts("a result's table", self.table)
 
     def plain(self) -> dict[str, Any]:
         """As the JSON that `read_result` reads."""

@@ -23,6 +23,7 @@ import psutil
 from pipeline.backends.keras import state
 from pipeline.backends.keras.engine import Engine
 from pipeline.backends.shared.keeper import observation_of
+from pipeline.backends.shared.made import check_loss, check_optimizer
 from pipeline.backends.shared.progress import Watch
 from pipeline.datasets import Data
 from pipeline.loaders.batch_plan import Plan
@@ -202,6 +203,7 @@ def loss_of(experiment: Experiment, resolved: Resolved) -> Iterator[Callable[...
     """What a training would lower, as a function of arrays."""
     with runtime_settings(experiment, resolved):
         function: Any = experiment.loss.keras()
+        check_loss(experiment, function)
         yield lambda *arrays: np.asarray(
             keras.ops.convert_to_numpy(function(*map(keras.ops.convert_to_tensor, arrays)))
         )
@@ -248,6 +250,7 @@ def _trained(model: Any) -> int:
 def optimizer_of(experiment: Experiment, model: Any, resolved: Resolved) -> Any:
     """Keras's optimizer, built for the weights that are trained; scales the loss where the precision asks for it."""
     optimizer: Any = experiment.optimizer.keras()
+    check_optimizer(experiment, optimizer, keras.optimizers.Optimizer, "keras.optimizers.Optimizer")
     if experiment.optimizer.several:
         kinds = experiment.kinds_of_update(weights.shapes_keras(model), model.output_shape[-1])
         names = {id(one): name for name, one in weights.variables_keras(model)}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from pipeline.backends.shared.made import check_loss
 from pipeline.backends.shared.progress import Watch
 from pipeline.backends.torch.blocks import StreamedBlocks
 from pipeline.backends.torch.group import Group
@@ -147,8 +148,19 @@ def loss_of(experiment: Experiment, resolved: Resolved) -> Iterator[Callable[...
     """What a training would lower, as a function of arrays."""
     with runtime_settings(experiment, resolved):
         function: Any = experiment.loss.torch()
-        place = resolved.place.torch
-        yield lambda *arrays: np.asarray(function(*(torch.from_numpy(one).to(place) for one in arrays)).detach().cpu())
+        check_loss(experiment, function)
+
+        def lowered(outputs: np.ndarray, *others: np.ndarray) -> np.ndarray:
+            on_device, *rest = (torch.from_numpy(one).to(resolved.place.torch) for one in (outputs, *others))
+            found = function(on_device.requires_grad_(), *rest)
+            if isinstance(found, torch.Tensor) and not found.requires_grad:
+                raise ValueError(
+                    "gives a number without a gradient; compute it from the outputs in torch alone, without detach() "
+                    "or item()"
+                )
+            return np.asarray(found.detach().cpu())
+
+        yield lowered
 
 
 def _subject(module: Training, shapes: Shapes, place: Place) -> Subject:

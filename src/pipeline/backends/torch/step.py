@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pipeline.backends.shared.made import check_optimizer
 from pipeline.backends.torch.lowering import Lowering
 from pipeline.models import weights
 from pipeline.tasks import Task
@@ -50,9 +51,9 @@ class Step:
         if isinstance(self.loss, torch.nn.Module):  # it may hold tensors, such as a weight for each class
             self.loss.to(lowering.device, torch.float64 if lowering.dtype == torch.float64 else None)
         self.training = experiment.training
-        optimizer = experiment.optimizer.torch(groups(net, experiment, lowering, task))
-        assert isinstance(optimizer, torch.optim.Optimizer)
-        self.optimizer = optimizer
+        optimizer: Any = experiment.optimizer.torch(groups(net, experiment, lowering, task))
+        check_optimizer(experiment, optimizer, torch.optim.Optimizer, "torch.optim.Optimizer")
+        self.optimizer: torch.optim.Optimizer = optimizer
         self.scaler = lowering.scaler(experiment)
         self.one = torch.ones((), device=lowering.device)
         self.gathering = Gathering(self.one)
