@@ -43,7 +43,7 @@ def fault(cls: type[object], contracts: tuple[type[object], ...]) -> str | None:
     for name in sorted(getattr(cls, "__abstractmethods__", ())):
         return f"has no {_call(methods[name])}{_misspelt(name, own, MAY_BE)}"
     for one in cls.__mro__[1:]:
-        missing = [name for name in _required(one) if not hasattr(cls, name) and name not in _fields(cls)]
+        missing = [name for name in _required(one, contract) if not hasattr(cls, name) and name not in _fields(cls)]
         if missing:
             return f"has no {', '.join(missing)}; {_imported_as(one)} says what it is"
     for name, method in methods.items():
@@ -87,10 +87,11 @@ def _written(name: str, cls: type[object]) -> str:
     return ""
 
 
-def _required(base: type[object]) -> list[str]:
-    """What a contract, or another class that the spec derives from, names and gives no value."""
-    names = vars(base).get("__annotations__", {})
-    return [name for name in names if not hasattr(base, name) and not name.startswith("_")]
+def _required(base: type[object], contract: type[object]) -> list[str]:
+    """What a class that the spec derives from names and gives no value: a contract anything, another one a ClassVar."""
+    named = vars(base).get("__annotations__", {})
+    asked = [name for name, kind in named.items() if base in contract.__mro__ or "ClassVar" in str(kind)]
+    return [name for name in asked if not hasattr(base, name)]
 
 
 def _fields(cls: type[object]) -> Mapping[str, object]:
