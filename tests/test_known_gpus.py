@@ -9,7 +9,7 @@ from command import pipeline
 
 from pipeline.machine import gpu_table
 from pipeline.machine.architecture import ARCHITECTURES, PRECISIONS, architecture, since
-from pipeline.machine.capability import GPU_NEEDS, runnable
+from pipeline.machine.capability import runnable
 from pipeline.machine.device import Gpu
 from pipeline.machine.known_gpus import KNOWN, KnownGpu, known
 from pipeline.machine.precision import FORMATS
@@ -125,8 +125,9 @@ def test_what_tensor_cores_and_cuda_cores_take() -> None:
 def test_what_runs_is_what_the_units_have(name: str) -> None:
     gpu = BY_NAME[name]
     result = runnable("torch", "gpu", Gpu(0, name, 1, gpu.capability))
-    for precision in FORMATS:
-        needed = GPU_NEEDS[precision][0] if precision in GPU_NEEDS else {"fp64": "FP64", "fp32": "FP32"}[precision]
+    units = {"float64": "FP64", "float32": "FP32", "float16": "FP16", "bfloat16": "BF16"}
+    for precision, form in FORMATS.items():
+        needed = "TF32" if precision == "tf32" else units[form.compute]
         assert (result[precision] is None) == gpu.architecture.has(needed)
 
 

@@ -30,7 +30,7 @@ from pipeline.backends.keras.tf32 import by_program
 from pipeline.errors import RunError, UserError, cut
 from pipeline.machine.capability import Resolved, refusal, resolve, runnable
 from pipeline.machine.device import Device, Gpu, Place, canonical, parse_size
-from pipeline.machine.precision import AUTO, FORMATS
+from pipeline.machine.precision import AUTO, FORMATS, Format
 from pipeline.runs import receipt
 from pipeline.runs.fit import Fit, Observation
 
@@ -45,6 +45,23 @@ PROBLEM = "precision=fp32 asks for float32 but the matrix products ran in bfloat
 RUN_HERE = [pytest.param(*cell, marks=() if cell[0] == "torch" else pytest.mark.wide) for cell in RUNS]
 REFUSED_HERE = [pytest.param(*cell, marks=() if cell[0] == "torch" else pytest.mark.wide) for cell in REFUSED]
 LET_PASS = "; precision.strict=false lets the run pass and keeps this in the receipt"
+
+
+def test_a_row_of_formats_is_all_that_names_a_precision() -> None:
+    """What Lightning calls each stood in a separate table, as did Keras's policies and what a GPU needs."""
+    from pipeline.backends.torch.own import lightning_precision
+
+    assert {name: lightning_precision(name) for name in FORMATS} == {
+        "fp64": "64-true",
+        "fp32": "32-true",
+        "tf32": "32-true",
+        "fp16": "16-true",
+        "bf16": "bf16-true",
+        "mixed_fp16": "16-mixed",
+        "mixed_bf16": "bf16-mixed",
+    }
+    with pytest.raises(ValueError, match="parameters=float64: where products are in another dtype, frameworks keep f"):
+        Format(compute="bfloat16", parameters="float64")
 
 
 @pytest.fixture(scope="module")

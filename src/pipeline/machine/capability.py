@@ -37,16 +37,13 @@ CPU_REFUSALS: dict[tuple[str, str], Refusal] = {
     ("jax", "tf32"): _NO_TF32,
 }
 
-_NO_BF16 = f"bfloat16 needs compute capability {since('BF16')}"
+# What a GPU may lack (see architecture.py) -> the refusal of a precision that is computed by it, and of a mixed one.
 _NO_FP16 = Refusal(f"float16 arithmetic needs compute capability {since('FP16')}", "fp32")
-
-# What a GPU's units must have (see architecture.py) to run a precision as asked, and what to use without it.
-GPU_NEEDS: dict[str, tuple[str, Refusal]] = {
-    "tf32": ("TF32", _NO_TF32),
-    "bf16": ("BF16", Refusal(_NO_BF16, "fp16")),
-    "mixed_bf16": ("BF16", Refusal(_NO_BF16, "mixed_fp16")),
-    "fp16": ("FP16", _NO_FP16),
-    "mixed_fp16": ("FP16", _NO_FP16),
+_NO_BF16 = f"bfloat16 needs compute capability {since('BF16')}"
+GPU_REFUSALS: dict[str, tuple[Refusal, Refusal]] = {
+    "TF32": (_NO_TF32, _NO_TF32),
+    "FP16": (_NO_FP16, _NO_FP16),
+    "BF16": (Refusal(_NO_BF16, "fp16"), Refusal(_NO_BF16, "mixed_fp16")),
 }
 
 
@@ -74,10 +71,10 @@ def refusal(backend: str, kind: Literal["cpu", "gpu"], precision: str, gpu: Gpu 
 def _refusal(backend: str, kind: Literal["cpu", "gpu"], precision: str, gpu: Gpu | None) -> Refusal | None:
     if kind == "cpu":
         return CPU_REFUSALS.get((backend, precision))
-    if gpu is None or precision not in GPU_NEEDS:
+    form = FORMATS[precision]
+    if gpu is None or form.unit not in GPU_REFUSALS or architecture(gpu.compute_capability).has(form.unit):
         return None
-    needed, why = GPU_NEEDS[precision]
-    return None if architecture(gpu.compute_capability).has(needed) else why
+    return GPU_REFUSALS[form.unit][form.mixed]
 
 
 def resolve(

@@ -24,6 +24,23 @@ class Format:
     loss_scaling: bool = False  # fp16 gradients below 2^-24 vanish unless the loss is scaled up first
     tf32: bool = False  # float32 in memory, 10-bit mantissas in the Tensor Cores
 
+    def __post_init__(self) -> None:
+        if self.mixed and self.parameters != "float32":
+            raise ValueError(
+                f"parameters={self.parameters}: where products are in another dtype, frameworks keep float32"
+            )
+
+    @property
+    def mixed(self) -> bool:
+        """Whether products are computed in another dtype than that of the parameters."""
+        return self.compute != self.parameters
+
+    @property
+    def unit(self) -> str:
+        """What of a GPU's units computes it, as architecture.py names them."""
+        units = {"float64": "FP64", "float32": "FP32", "float16": "FP16", "bfloat16": "BF16"}
+        return "TF32" if self.tf32 else units[self.compute]
+
 
 FORMATS: dict[str, Format] = {
     "fp64": Format(compute="float64", parameters="float64"),

@@ -57,18 +57,6 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
     from pipeline.runs.run import Run
 
-# Precision -> Keras's dtype policy. tf32 is float32 with a switch of the framework's.
-POLICIES = {
-    "fp64": "float64",
-    "fp32": "float32",
-    "tf32": "float32",
-    "fp16": "float16",
-    "bf16": "bfloat16",
-    "mixed_fp16": "mixed_float16",
-    "mixed_bf16": "mixed_bfloat16",
-}
-
-
 # TensorFlow's operations that draw from a state in the operation, or in a tf.random.Generator.
 STATEFUL_DRAWS = ("Random", "TruncatedNormal", "ParameterizedTruncatedNormal", "Multinomial", "RngReadAndSkip")
 KERAS_SEEDS = ("global_random_seed", "global_seed_generator")
@@ -247,6 +235,12 @@ def _trained(model: Any) -> int:
     return sum(math.prod(variable.shape) for variable in model.trainable_variables)
 
 
+def policy_of(precision: str) -> str:
+    """Keras's dtype policy of a precision. tf32 is float32 with a switch of the framework's."""
+    form = FORMATS[precision]
+    return f"mixed_{form.compute}" if form.mixed else form.compute
+
+
 def optimizer_of(experiment: Experiment, model: Any, resolved: Resolved) -> Any:
     """Keras's optimizer, built for the weights that are trained; scales the loss where the precision asks for it."""
     optimizer: Any = experiment.optimizer.keras()
@@ -277,7 +271,7 @@ def runtime_settings(experiment: Experiment, resolved: Resolved) -> Iterator[Non
     form = FORMATS[resolved.precision]
     with settings_module.runtime_settings(experiment, resolved, form), _random_states():
         keras.config.set_floatx("float64" if form.parameters == "float64" else "float32")
-        keras.config.set_dtype_policy(POLICIES[resolved.precision])
+        keras.config.set_dtype_policy(policy_of(resolved.precision))
         keras.config.set_epsilon(EPSILON)
         keras.config.set_image_data_format("channels_last")
         try:

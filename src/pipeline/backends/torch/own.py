@@ -19,6 +19,7 @@ from pipeline.backends.torch.quiet import quiet_lightning
 from pipeline.backends.torch.settings import runtime_settings
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
+from pipeline.machine.precision import FORMATS
 from pipeline.models import weights
 from pipeline.raised import shortened, where
 from pipeline.runs.fit import ON_CPU, Observation
@@ -32,15 +33,7 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
     from pipeline.runs.run import Run
 
-PRECISIONS = {
-    "fp64": "64-true",
-    "fp32": "32-true",
-    "tf32": "32-true",
-    "fp16": "16-true",
-    "bf16": "bf16-true",
-    "mixed_fp16": "16-mixed",
-    "mixed_bf16": "bf16-mixed",
-}
+DTYPES = {"float64": "64", "float32": "32", "float16": "16", "bfloat16": "bf16"}  # as Lightning calls them
 # What Lightning warns of that is about speed, or that the run sees to.
 HINTS = (
     "does not have many workers",
@@ -62,6 +55,12 @@ RESERVED = {
     "default_root_dir": "output_dir",
     "callbacks": "configure_callbacks() of the module",
 }
+
+
+def lightning_precision(name: str) -> str:
+    """What Lightning calls a precision."""
+    form = FORMATS[name]
+    return f"{DTYPES[form.compute]}-{'mixed' if form.mixed else 'true'}"
 
 
 def made(asked: Asked) -> tuple[Any, Any]:
@@ -143,7 +142,7 @@ def _trainer(asked: Asked, resolved: Resolved, logger: Logger, folder: Path | No
             **{**ours, **asked.arguments},
             accelerator="gpu" if gpu else "cpu",
             devices=[resolved.place.index] if gpu else 1,
-            precision=PRECISIONS[resolved.precision],  # type: ignore[arg-type]
+            precision=lightning_precision(resolved.precision),  # type: ignore[arg-type]
             max_epochs=asked.epochs,
             logger=logger,
             default_root_dir=folder,
