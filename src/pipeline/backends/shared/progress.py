@@ -11,7 +11,6 @@ import numpy as np
 
 from pipeline.backends.shared.best import Best, Snapshot
 from pipeline.backends.shared.keeper import Keeper
-from pipeline.cli.exits import raise_if_stopped
 from pipeline.errors import RunError
 from pipeline.loaders.batch_plan import Block, Plan
 from pipeline.profilers.session import Session
@@ -251,7 +250,6 @@ class Watch:
             self.keeper.after_last()
         else:
             self.keeper.after_block(ends_period=False)
-        raise_if_stopped()
         return over
 
     def metrics_of_last(self) -> tuple[Metric, ...]:
