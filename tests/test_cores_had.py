@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 
 import pytest
+from busy import others_at_work
 
 from pipeline.kernels.cpu import ceilings
 from pipeline.machine.others import Others
 from pipeline.stages import cores_had
 from pipeline.stages.cores_had import CoresHad
-
-BUSY = "import time\nuntil = time.monotonic() + 1.5\nwhile time.monotonic() < until: pass"
-APART = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {BUSY!r}], start_new_session=True)"
 
 
 def test_others_on_the_cores_are_named_by_the_lowest_share(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,8 +33,7 @@ def test_who_came_and_went_between_the_probes_is_seen(monkeypatch: pytest.Monkey
     monkeypatch.setattr(ceilings, "cores_had", lambda _: 1.0)
     cores = len(os.sched_getaffinity(0))
     had = CoresHad(cores, pinned=True)
-    with had.during():
-        subprocess.run([sys.executable, "-c", APART], check=True)  # nobody's child once this has ended
+    with had.during(), others_at_work():
         time.sleep(1.5)
     assert (had.shares[0], had.shares[-1]) == (1.0, 1.0)
     assert min(had.shares) < 1 - 0.5 / cores and "at work" in str(had.note())

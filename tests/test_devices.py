@@ -8,7 +8,6 @@ import json
 import os
 import platform
 import socket
-import time
 import zlib
 from collections.abc import Iterable
 from dataclasses import replace
@@ -76,7 +75,7 @@ def test_what_is_right_is_timed() -> None:
         assert one.error is not None and 0 <= one.error <= ceiling_bench.bound(dtype, 64)
     assert found["product/bfloat16"].missing == "NumPy has no bfloat16"
     assert found["convolution"].missing == "NumPy has no convolution of images"
-    assert 0 < found["launch"].median < 1e-3
+    assert 0 < min(found["launch"].samples) < 1e-3  # other processes may slow down any
 
 
 WRONG: dict[type[Operations], tuple[str, str]] = {
@@ -145,11 +144,22 @@ def test_what_is_compared_at_the_end_is_what_was_timed(monkeypatch: pytest.Monke
 
 @pytest.mark.usefixtures("small")
 def test_the_energy_of_an_operation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a meter of a constant power: an operation takes what it takes of the time."""
+    """By a meter that counts three joules for each product."""
     monkeypatch.setattr(ceiling_bench, "ENERGY_S", 0.05)
-    found = measured(own_ceilings.Right(), Meter(lambda: 100 * time.perf_counter()))
-    one, rate = found["energy/float64"], found["product/float64"].median
-    assert one.unit == "J/FLOP" and 0.2 < one.median * rate / 100 < 5
+
+    class Counting(own_ceilings.Right):
+        calls = 0
+
+        def product(self, a: Any, b: Any) -> Any:
+            def run() -> np.ndarray:
+                self.calls += 1
+                return np.asarray(a @ b)
+
+            return run
+
+    operations = Counting()
+    one = measured(operations, Meter(lambda: 3.0 * operations.calls))["energy/float64"]
+    assert one.unit == "J/FLOP" and one.median == pytest.approx(3 / (2 * 64**3))
 
 
 @pytest.mark.usefixtures("small")

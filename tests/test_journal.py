@@ -42,7 +42,7 @@ def same(left: float, right: float) -> bool:
 def python(script: str, *arguments: object, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     command = [*prefix, sys.executable, "-c", script, *map(str, arguments)]
     return subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True, timeout=60, check=False
+        command, env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True, timeout=600, check=False
     )
 
 
@@ -204,17 +204,21 @@ def test_threads_and_many_chunks_lose_nothing(tmp_path: Path) -> None:
     assert sorted(record.step for record in read_metrics(journal.folder)) == list(range(15000))
 
 
-def test_log_is_cheap(tmp_path: Path) -> None:
-    journal = Journal.begin(tmp_path, "cheap", {})
-    metrics = {"train/loss": 0.123456789, "train/accuracy": 0.5, "rate": 1e-3}
-    best = math.inf
-    for _ in range(5):
-        begin = time.process_time()
-        for step in range(20_000):
-            journal.log(metrics, step)
-        journal.flush()
-        best = min(best, (time.process_time() - begin) / 20_000)
-    assert best < 20e-6, f"{best * 1e6:.1f} µs a record"  # 3.6 on the machine of the first author; bounds a blunder
+def test_records_are_written_many_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However fast they come, the disk is asked once in the flush time."""
+    journal, now, written = Journal.begin(tmp_path, "cheap", {}), [1e9], list[int]()
+
+    def noted(file: int, data: bytes, offset: int) -> None:
+        written.append(data.count(b"\n"))
+        json_files.write_all(file, data, offset)
+
+    monkeypatch.setattr(journals, "write_all", noted)
+    monkeypatch.setattr("time.time", lambda: now[0])
+    for step in range(20_000):
+        journal.log({"train/loss": 0.123456789, "train/accuracy": 0.5, "rate": 1e-3}, step)
+        now[0] += journals.FLUSH_SECONDS / 8_192
+    journal.flush()
+    assert written == [1, 8192, 8192, 20_000 - 1 - 2 * 8192]
 
 
 def test_first_end_counts_and_error_is_kept(tmp_path: Path) -> None:

@@ -164,12 +164,17 @@ def test_times_are_kept_where_taking_apart_fails(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_slow_loader_makes_steps_wait(monkeypatch: pytest.MonkeyPatch, data: Data, tmp_path: Path) -> None:
+    now = [0.0]  # nothing takes time but what sleeps
+    clock = SimpleNamespace(perf_counter=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(load_bench, "time", clock)
+    monkeypatch.setattr(own_loaders, "time", clock)
     monkeypatch.setitem(load_settings.LOADERS, "own", own_loaders.Slow)
     step_s = own_loaders.BATCH_S / 3
     bench = Bench(own_loaders.Feed(), lain(data, "memory", tmp_path), 0.001, step_s * load_bench.STEP_OF / 32)
     sample = bench.sample(Setting("own", 32))
-    assert sample.first_s >= own_loaders.BATCH_S and sample.rate < 32 / own_loaders.BATCH_S
-    assert 0.6 < sample.waits < 0.85  # three quarters
+    assert sample.first_s == pytest.approx(own_loaders.BATCH_S)
+    assert sample.rate == pytest.approx(EXAMPLES / (4 * own_loaders.BATCH_S))
+    assert sample.waits == pytest.approx(0.75)
 
 
 def test_settings_change_one_thing_at_a_time() -> None:
@@ -380,7 +385,7 @@ def test_the_limit_is_what_memory_copies() -> None:
     found = limit.copied(1)
     assert limit.moved_bytes(np.zeros((9, 28, 28, 1), np.uint8)) == 784 + 4 * 784
     assert len(found.bytes_per_s) == limit.COPIES and found.threads == 1
-    assert 1e8 < min(found.bytes_per_s) <= max(found.bytes_per_s) < 1e13
+    assert min(found.bytes_per_s) > 0 and 1e8 < max(found.bytes_per_s) < 1e13  # other processes may slow down any
     assert found.images_per_s(np.zeros((1, 10), np.uint8)) == max(found.bytes_per_s) / 50
 
 

@@ -4,7 +4,6 @@ process would do, its run's folder does."""
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,27 @@ from pipeline.sweep.plan import Cell
 from pipeline.sweep.schedule import Listed, Outcome, Schedule, Source
 
 Play = Callable[["Stage", int, Path], None]
+
+
+class Clock:
+    """Time that passes while a schedule sleeps, and not otherwise, so that no machine is too slow for an order."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+CLOCK = Clock()
+
+
+@pytest.fixture(autouse=True)
+def played_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "time", CLOCK)
 
 
 class Stage:
@@ -42,9 +62,9 @@ class Stage:
 
     def poll(self) -> list[tuple[int, str | None]]:
         for at, work in self.later:
-            if time.monotonic() >= at:
+            if CLOCK.now >= at:
                 work()
-        self.later = [one for one in self.later if time.monotonic() < one[0]]
+        self.later = [one for one in self.later if CLOCK.now < one[0]]
         found, self.over = self.over, []
         self.there -= {number for number, _ in found}
         return found
@@ -60,7 +80,7 @@ class Stage:
         self.closed = True
 
     def after(self, seconds: float, work: Callable[[], object]) -> None:
-        self.later.append((time.monotonic() + seconds, work))
+        self.later.append((CLOCK.now + seconds, work))
 
 
 def begins(job: Path) -> Journal:
