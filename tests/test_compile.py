@@ -513,23 +513,31 @@ def test_a_captured_step_is_the_same_on_a_gpu(optimizer: str, tmp_path: Path) ->
 
 
 STOPPED = """
-import time
+import threading
 from types import SimpleNamespace
 from torch._inductor.async_compile import AsyncCompile
 from pipeline.backends.torch.compiled import CompiledStep
 from pipeline.errors import Stopped
 
+begun, stopped = threading.Barrier(3), threading.Event()
+
 def kernel(number):
-    time.sleep(1.0)
+    if number < 2:
+        begun.wait()
+    stopped.wait()
     print(f"kernel {number}\\n", end="", flush=True)  # in one piece
 
 def step(x, y):
     AsyncCompile.pool()
     for number in range(9):
         AsyncCompile.submit(lambda number=number: kernel(number))
+    begun.wait()  # both threads have one
     raise Stopped("SIGTERM", 143)
 
-CompiledStep._timed(SimpleNamespace(), step, None, None)
+try:
+    CompiledStep._timed(SimpleNamespace(), step, None, None)
+finally:
+    stopped.set()
 """
 
 
@@ -538,7 +546,7 @@ def test_a_stop_drops_the_kernels_that_wait_to_be_compiled() -> None:
     """Python waits at its end for torch's threads, which compiled them all first: half a minute after the stop."""
     environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "2"}
     done = subprocess.run(
-        [sys.executable, "-c", STOPPED], env=environment, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", STOPPED], env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert "Stopped" in done.stderr
     assert sorted(done.stdout.splitlines()) == ["kernel 0", "kernel 1"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from command import COMMAND, DIGITS, contents, done, environment, refused, write_files
+from command import DIGITS, contents, done, environment, refused
 
 import pipeline
 from pipeline.backends.shared.exported import READER, Exported
@@ -150,17 +149,34 @@ def test_an_export_lies_where_it_is_wanted(torch_run: Path, tmp_path: Path) -> N
     assert not list((made / "artifacts").rglob("*.safetensors"))
 
 
+# The real command, which another one overtakes when it has written and compared.
+MEANWHILE = """
+import sys
+from pathlib import Path
+from pipeline.stages.export import Export
+
+moved = Export._moved
+def overtaken(self, folder):
+    Path(self.path).mkdir()
+    (Path(self.path) / "of another").write_text("theirs")
+    return moved(self, folder)
+Export._moved = overtaken
+
+from pipeline.__main__ import main
+sys.exit(main())
+"""
+
+
 @pytest.mark.wide
 def test_a_folder_that_another_export_has_made_meanwhile_is_left_alone(torch_run: Path, tmp_path: Path) -> None:
     shutil.copytree(torch_run, tmp_path / "runs" / torch_run.name)
     target = tmp_path / "model"
-    command = [*COMMAND, "stage=export", f"run={torch_run.name}", f"stage.path={target}", "tracking=none"]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True) as process:
-        while process.poll() is None and not list(tmp_path.glob("runs/*/artifacts/export/safetensors")):
-            time.sleep(0.01)
-        write_files(tmp_path, {"model/of another": "theirs"})
-        assert f"error: stage.path={target}: exists already; name a new folder" in process.communicate()[1]
-    assert process.returncode == 2
+    command = [sys.executable, "-c", MEANWHILE, "stage=export", f"run={torch_run.name}", f"stage.path={target}"]
+    ended = subprocess.run(
+        [*command, "tracking=none"], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2
+    assert f"error: stage.path={target}: exists already; name a new folder" in ended.stderr
     assert list(contents(target)) == ["of another"]
     (kept,) = tmp_path.glob("runs/*/artifacts/export/safetensors")
     assert (kept / "model.safetensors").exists()

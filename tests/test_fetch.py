@@ -23,6 +23,8 @@ from typing import Any
 import filelock
 import numpy as np
 import pytest
+from requests import PreparedRequest, Response
+from requests.adapters import HTTPAdapter
 
 from pipeline.datasets import fashion_mnist, mnist
 from pipeline.datasets.fashion_mnist import FashionMnist
@@ -53,6 +55,7 @@ class Server(ThreadingHTTPServer):
         self.requests: list[tuple[str, str | None, int]] = []
         self.break_after: list[int] = []  # of the coming answers, after how many bytes each breaks off
         self.seconds_per_piece = 0.0
+        self.hold_after: int | None = None  # so many bytes of an answer, until the client has gone
         self.ranges = True
 
     @property
@@ -86,6 +89,9 @@ class Handler(BaseHTTPRequestHandler):
         stop = start + self.server.break_after.pop(0) if self.server.break_after else len(content)
         self.server.requests.append((name, asked, min(stop, len(content)) - start))
         for place in range(start, min(stop, len(content)), 1 << 14):
+            if self.server.hold_after is not None and place - start >= self.server.hold_after:
+                self.rfile.read()
+                return
             self.wfile.write(content[place : min(place + (1 << 14), stop)])
             time.sleep(self.server.seconds_per_piece)
         self.close_connection = True
@@ -241,7 +247,7 @@ def start_fetch(url: str, cache: Path) -> subprocess.Popen[str]:
 def test_processes_side_by_side_fetch_once(server: Server, tmp_path: Path) -> None:
     server.seconds_per_piece = 0.03  # half a second for all
     processes = [start_fetch(server.url, tmp_path) for _ in range(3)]
-    errors = [process.communicate(timeout=30)[1] for process in processes]
+    errors = [process.communicate(timeout=600)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0], errors
     assert len(server.requests) == 1
     assert read_cached(FILE, tmp_path).tobytes() == CONTENT
@@ -253,21 +259,21 @@ def test_process_that_waits_for_another_says_so(server: Server, tmp_path: Path) 
         assert process.stderr is not None
         line = process.stderr.readline()
     assert line == f"waiting for another process that is fetching into {tmp_path}\n"
-    assert process.communicate(timeout=30)[1] is not None and process.returncode == 0
+    assert process.communicate(timeout=600)[1] is not None and process.returncode == 0
 
 
 def test_ctrl_c_stops_at_once_and_the_next_run_continues(server: Server, tmp_path: Path) -> None:
-    server.seconds_per_piece = 0.5
+    server.hold_after = 1 << 17
     process = start_fetch(server.url, tmp_path)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 600
     while not any(path.stat().st_size for path in tmp_path.rglob("*.part")):
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    assert "KeyboardInterrupt" in process.communicate(timeout=10)[1]
+    assert "KeyboardInterrupt" in process.communicate(timeout=600)[1]
     assert kept(tmp_path) == ["images.gz.part"]
     size = next(tmp_path.rglob("*.part")).stat().st_size
-    server.seconds_per_piece = 0
+    server.hold_after = None
     ensure([FILE], [Mirror(server.url)], tmp_path)
     assert server.requests[-1][1:] == (f"bytes={size}-", len(server.files["images.gz"]) - size)
 
@@ -331,10 +337,17 @@ def test_a_terminal_of_80_columns_sees_a_bar(server: Server, tmp_path: Path) -> 
     assert any(re.search(r"[1-9]\d*\.\d/300\.\d kB +\d.*/s", line) for line in bars), bars
 
 
-def test_mirror_that_refuses_is_asked_once_and_fails_fast(tmp_path: Path) -> None:
-    started = time.monotonic()
+def test_mirror_that_refuses_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither again for the same file, nor for the next one."""
+    asked, send = list[str](), HTTPAdapter.send
+
+    def noted(self: HTTPAdapter, request: PreparedRequest, **settings: Any) -> Response:
+        asked.append(str(request.url))
+        return send(self, request, **settings)
+
+    monkeypatch.setattr(HTTPAdapter, "send", noted)
     message([FILE, SECOND], [REFUSED], tmp_path)
-    assert time.monotonic() - started < 4  # well below one connect timeout, on a busy machine too
+    assert asked == ["http://127.0.0.1:1/images.gz"]
 
 
 @pytest.mark.parametrize(
@@ -380,7 +393,7 @@ def test_a_named_pipe_where_a_file_comes_in_is_cleared_away(tmp_path: Path, serv
     os.mkfifo(paths[where])
     process = start_fetch(server.url, tmp_path)
     try:
-        said = process.communicate(timeout=30)[1]
+        said = process.communicate(timeout=600)[1]
     finally:
         process.kill()
     if where == "pooch":

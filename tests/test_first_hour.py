@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
 import shlex
 import signal
@@ -54,6 +55,7 @@ def interrupted(folder: Path, words: list[str]) -> str:
         preexec_fn=heeds,  # noqa: PLW1509
     ) as process:
         assert process.stderr is not None
+        fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4096)  # it waits until its lines are read, and cannot get far
         for line in process.stderr:
             said.append(line)
             if line.startswith("epoch 2/"):

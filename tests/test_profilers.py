@@ -186,7 +186,7 @@ def test_xprof_opens_the_profile(backend: str, capfd: pytest.CaptureFixture[str]
     if backend == "torch":
         assert {name: names[name] for name in PHASES} == dict.fromkeys(PHASES, 5)
         durations = [event["dur"] for event in events if event["name"] == "step 21"]
-        assert 0 < durations[0] / 1e6 < 5 * profile(run)["step_s"]
+        assert 0 < durations[0] / 1e6 < 6 * profile(run)["step_s"]  # one of the five that the mean is of
     else:
         steps = [event["args"]["step_num"] for event in events if event["name"].startswith("train")]
         assert steps == [str(number) for number in range(21, 26)]
@@ -221,7 +221,7 @@ def test_scalars_are_on_the_disk_while_training_goes_on(tmp_path: Path) -> None:
         [*COMMAND, *words, "profiler.steps=0"], cwd=tmp_path, env=environment(), stderr=subprocess.DEVNULL
     )
     try:
-        deadline, seen = time.monotonic() + 120, 0
+        deadline, seen = time.monotonic() + 600, 0
         while seen < 3 and time.monotonic() < deadline:
             time.sleep(0.2)
             for folder in tmp_path.glob("runs/*/artifacts/tensorboard"):
@@ -233,7 +233,7 @@ def test_scalars_are_on_the_disk_while_training_goes_on(tmp_path: Path) -> None:
         assert status(run).state == "RUNNING"
     finally:
         training.terminate()
-        training.wait(60)
+        training.wait(600)
     assert status(run).state == "KILLED"
     assert not (run / "artifacts/profile").exists()
 
@@ -457,6 +457,7 @@ def test_the_allocators_history_ends_with_the_window(
     import torch
 
     calls: list[str] = []
+    looks: list[str] = []
     history: list[int] = []
 
     def record(enabled: str | None = "all", **_: object) -> None:
@@ -466,13 +467,19 @@ def test_the_allocators_history_ends_with_the_window(
     monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", record)
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: {"device_traces": [list(history)]})
     for name, of_second in (("memory_allocated", 10), ("memory_reserved", 20)):
-        monkeypatch.setattr(torch.cuda, name, lambda device=None, held=of_second: held if device == "cuda:1" else 0)
+
+        def held(device: str | None = None, of_second: int = of_second) -> int:
+            looks.append(str(device))
+            return of_second if device == "cuda:1" else 0
+
+        monkeypatch.setattr(torch.cuda, name, held)
     run: Any = SimpleNamespace(artifact=lambda name: tmp_path / name.rpartition("/")[2])
     tool = Memory(interval=0.001).tool(None, run)  # type: ignore[arg-type]
     tool.attach(on_second_gpu())
     tool.start()
     with tool.step(1):
-        time.sleep(0.05)
+        while len(looks) < 20:
+            time.sleep(0.001)
     assert calls == ["all"]
     tool.stop()
     assert calls == ["all", "None"]

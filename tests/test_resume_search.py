@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 from command import environment, pipeline, status
 from test_search import study
@@ -28,9 +29,7 @@ WORDS = (
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_killed_trial_goes_on(tmp_path: Path, number: int) -> None:
     process = begun(tmp_path, WORDS, until=second_has_a_checkpoint)
-    process.send_signal(number)
-    assert process.wait(timeout=120) in (-9, 143)
-    time.sleep(1)  # a worker whose parent was killed ends by itself
+    ended(process, number)
     before = {run.name: status(run).state for run in trained(tmp_path)}
     asked = [trial.params for trial in study(tmp_path)]
     result = pipeline(tmp_path, *WORDS)
@@ -52,9 +51,7 @@ def test_a_trial_that_was_killed_before_its_first_checkpoint_is_run_again(tmp_pa
     """Another point was proposed in its place, so that a kill changed what a search looks at."""
     words = [word for word in WORDS if "checkpoint" not in word] + ["training.checkpoint.every_s=3600"]
     process = begun(tmp_path, words, until=lambda folder: len(trained(folder)) > 1)
-    process.kill()
-    assert process.wait(timeout=120) == -9
-    time.sleep(1)  # a worker whose parent was killed ends by itself
+    ended(process, signal.SIGKILL)
     killed, asked = trained(tmp_path)[1], [trial.params for trial in study(tmp_path)]
     assert len(asked) == 2 and not list((killed / "checkpoints").glob("step-*"))
     result = pipeline(tmp_path, *words)
@@ -158,6 +155,18 @@ def begun(folder: Path, words: Sequence[str], until: Callable[[Path], bool]) -> 
     while process.poll() is None and not until(folder):
         time.sleep(0.01)
     return process
+
+
+def ended(process: subprocess.Popen[bytes], number: int) -> None:
+    """Send a signal, and wait for the end of the process and of its worker, which ends by itself where that is killed.
+
+    The process had not ended before.
+    """
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(number)
+    assert process.wait(timeout=600) in (-9, 143)
+    _, alive = psutil.wait_procs(family, timeout=600)
+    assert not alive
 
 
 def second_has_a_checkpoint(folder: Path) -> bool:

@@ -50,6 +50,32 @@ class Planted(Model):
             os._exit(0)
         return Linear().torch(shapes)
 """
+# A model that waits in the middle of the training of the second cell, while a file is there.
+HELD = """
+import os, time
+from pathlib import Path
+from pipeline.contracts import Model
+from pipeline.spec import spec
+
+@spec
+class Held(Model):
+    def torch(self, shapes):
+        from torch import nn
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.steps, self.layers = 0, nn.Sequential(nn.Flatten(), nn.Linear(64, shapes.classes))
+
+            def forward(self, x):
+                self.steps += self.training
+                is_second = len(list(Path(os.environ["RUNS"]).glob("*/status.json"))) == 3  # the grid's is one
+                while self.steps > 200 and is_second and Path(os.environ["HOLD"]).exists():
+                    time.sleep(0.05)
+                return self.layers(x)
+
+        return Net()
+"""
 LANGUAGE: tuple[str, ...] = (
     *("stage=transformer", "dataset=text", "dataset.path=mine.txt", "dataset.context=16", "model.layers=1"),
     *("model.heads=2", "model.width=16", "training.batch_size=8", "training.steps=2", "training.validate_every=2"),
@@ -68,7 +94,7 @@ def test_five_bad_cells_of_twenty_cost_no_other(tmp_path: Path) -> None:
     for number in range(20):
         text = f"# planted\n_target_: planted.Planted\nnumber: {number}\n"
         (tmp_path / "conf" / "model" / f"n{number}.yaml").write_text(text)
-    result = pipeline(tmp_path, *words, *QUIET, "sweep.timeout=15", **environ)
+    result = pipeline(tmp_path, *words, *QUIET, "sweep.timeout=30", **environ)
     assert result.returncode == 1
     rows = {row["model"].removeprefix("n"): row for row in table(grids(tmp_path)[0])}
     assert {number for number, row in rows.items() if row["state"] != "done"} == BAD
@@ -77,14 +103,14 @@ def test_five_bad_cells_of_twenty_cost_no_other(tmp_path: Path) -> None:
         "3": ("failed", "model: its builder fails: KeyError: 'planted', in torch (planted.py, line 13)"),
         "6": ("failed", "SystemExit: 0"),
         "9": ("killed", "killed by SIGKILL (the system does that when memory runs out)"),
-        "12": ("failed", "took longer than sweep.timeout=15 s"),
+        "12": ("failed", "took longer than sweep.timeout=30 s"),
         "15": ("killed", "its process ended without a message"),
     }
     assert "15 done · 3 failed · 2 killed · 0 skipped" in result.stderr
     assert "Traceback" not in result.stderr
     assert all(status(run).state != "RUNNING" for run in runs(tmp_path))
     assert status(grids(tmp_path)[0]).state == "FAILED"
-    again = pipeline(tmp_path, *words, *QUIET, "sweep.timeout=15", "sweep.dry_run=true", **environ)
+    again = pipeline(tmp_path, *words, *QUIET, "sweep.timeout=30", "sweep.dry_run=true", **environ)
     assert (
         "20 cells: 2 to run, 15 finished before, 3 failed before" in again.stdout
     )  # the killed run again by themselves
@@ -168,19 +194,21 @@ def test_a_vocabulary_that_no_text_can_have_is_refused_before_any_cell(tmp_path:
 @pytest.mark.wide
 def test_a_worker_killed_in_the_middle(tmp_path: Path) -> None:
     """kill -9 of the worker costs the cell that it ran; the same command again ends with every cell done once."""
-    words = ("-m", "seed=range(4)", "model=mlp", "dataset=digits", "training.epochs=40", "tracking=none")
-    process = begin(tmp_path, *words)
+    model, environ = held(tmp_path)
+    words = ("-m", "seed=range(4)", *model)
+    process = begin(tmp_path, *words, **environ)
     wait_until(lambda: len(trained(tmp_path)) == 2 and metrics_of(trained(tmp_path)[1]), process)
     (worker,) = [
         child for child in psutil.Process(process.pid).children() if "pipeline.sweep.worker" in child.cmdline()
     ]
     worker.kill()
-    _, err = process.communicate(timeout=200)
+    (tmp_path / "hold").unlink()
+    _, err = process.communicate(timeout=600)
     assert process.returncode == 1, err
     assert "its worker: killed by SIGKILL" in err
     states = [row["state"] for row in table(grids(tmp_path)[0])]
     assert states == ["done", "killed", "done", "done"]
-    again = pipeline(tmp_path, *words)
+    again = pipeline(tmp_path, *words, **environ)
     assert again.returncode == 0, again.stderr
     assert "4 cells: 1 to run, 3 finished before" in again.stderr
     finished = [read_config(run)["seed"] for run in trained(tmp_path) if status(run).state == "FINISHED"]
@@ -190,16 +218,18 @@ def test_a_worker_killed_in_the_middle(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.wide), signal.SIGKILL])
 @pytest.mark.wide
 def test_a_sweep_that_is_stopped_leaves_no_process_and_goes_on_later(number: signal.Signals, tmp_path: Path) -> None:
-    words = ("-m", "seed=range(3)", "model=mlp", "dataset=digits", "training.epochs=40", "tracking=none")
-    process = begin(tmp_path, *words)
+    model, environ = held(tmp_path)
+    words = ("-m", "seed=range(3)", *model)
+    process = begin(tmp_path, *words, **environ)
     wait_until(lambda: len(trained(tmp_path)) == 2 and metrics_of(trained(tmp_path)[1]), process)
     family = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(number)
-    process.communicate(timeout=100)
+    (tmp_path / "hold").unlink()
+    process.communicate(timeout=600)
     assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
-    _, alive = psutil.wait_procs(family, timeout=30)
+    _, alive = psutil.wait_procs(family, timeout=600)
     assert not alive
-    again = pipeline(tmp_path, *words)
+    again = pipeline(tmp_path, *words, **environ)
     assert again.returncode == 0, again.stderr
     assert "3 cells: 2 to run, 1 finished before" in again.stderr
     killed = [run for run in trained(tmp_path) if status(run).state == "KILLED"]
@@ -219,14 +249,25 @@ def test_a_signal_to_every_process_at_once_loses_no_step(number: signal.Signals,
     family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     for each in reversed(family):  # the cell before the grid, whose own signal is another
         each.send_signal(number)
-    _, err = process.communicate(timeout=100)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == 128 + number, err
     assert "Traceback" not in err
-    _, alive = psutil.wait_procs(family, timeout=30)
+    _, alive = psutil.wait_procs(family, timeout=600)
     assert not alive
     (run,) = trained(tmp_path)
     assert (status(run).state, status(run).error) == ("KILLED", f"stopped by {number.name}")
     assert newest_step(run)
+
+
+def held(folder: Path) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Words and environment of a training that waits in its second cell while `folder`/hold exists, as it does now."""
+    (folder / "hold").touch()
+    (folder / "held.py").write_text(HELD)
+    path = os.pathsep.join([str(folder), *_python_path()])
+    # Files that the code named would be part of the code, and the code another one when they are gone or more.
+    environ = {"HOLD": str(folder / "hold"), "RUNS": str(folder / "runs")}
+    words = ("model=linear", "model._target_=held.Held", "dataset=digits", "training.epochs=40", "tracking=none")
+    return words, {"PIPELINE_MODULES": "held", "PYTHONPATH": path, **environ}
 
 
 def begin(folder: Path, *arguments: str, **changes: str) -> subprocess.Popen[str]:
@@ -240,7 +281,7 @@ def metrics_of(run: Path) -> bool:
 
 
 def wait_until(condition: Callable[[], Any], process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + 200
+    end = time.monotonic() + 600
     while not condition():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < end, "it did not come true in time"

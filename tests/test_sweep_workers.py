@@ -45,7 +45,7 @@ from pipeline.spec import spec
 AT_IMPORT = os.environ.get("PLANTED", "")
 if AT_IMPORT == "sleep" and sys.argv[0].endswith("worker.py"):
     Path("importing").touch()
-    time.sleep(6)
+    time.sleep(1000)
 if AT_IMPORT == "thread":
     import threading
     threading.Thread(target=time.sleep, args=(100,), name="planted", daemon=True).start()
@@ -138,7 +138,7 @@ def test_a_grid_that_is_killed_while_its_worker_imports_leaves_nothing(
     (worker_process,) = psutil.Process(process.pid).children()
     process.kill()
     process.communicate()
-    worker_process.wait(timeout=100)
+    worker_process.wait(timeout=600)
     assert running_in(place) == []
     assert trained(place) == []
 
@@ -155,7 +155,7 @@ def test_cells_end_with_their_worker_when_nobody_else_can_end_them(
     cells[0].parent().kill()  # type: ignore[union-attr]
     process.kill()
     process.communicate()
-    _, alive = psutil.wait_procs(cells, timeout=10)
+    _, alive = psutil.wait_procs([*cells, *running_in(place)], timeout=600)
     assert not alive
     assert running_in(place) == []
 
@@ -578,7 +578,7 @@ def test_a_cell_that_is_stopped_before_its_process_is_known_takes_no_other_with_
     assert not killed
     with subprocess.Popen(["sleep", "60"]) as process:
         one._heard({"cell": 2, "pid": process.pid})
-        assert process.wait(timeout=30) == -signal.SIGTERM
+        assert process.wait(timeout=600) == -signal.SIGTERM
     one.pids.clear()  # a worker that has forked none has nothing to lose
     workers.stop(1, kill=False)
     assert killed == ["worker"] and one.stopped
