@@ -137,7 +137,7 @@ def _found(backend: str, task: Callable[[Bench], Found]) -> Found:
         words = (backend, task.__name__, folder)
         if task is canary_on_gpu or task is reproducible:  # which need a GPU, or a process that shares nothing
             command = [sys.executable, __file__, *words]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         else:
             done = script(Path(folder), backend, Path(__file__), *words)
         assert done.returncode == 0, f"{backend} {task.__name__}:\n{done.stderr[-4000:]}"

@@ -232,7 +232,7 @@ def test_two_identical_grids_at_once_share_the_work(tmp_path: Path) -> None:
     words = ("-m", "seed=range(5)", "model=mlp", "dataset=digits", "training.epochs=20", "tracking=none")
     both = [begin(tmp_path, *words) for _ in range(2)]
     for process in both:
-        _, err = process.communicate(timeout=250)
+        _, err = process.communicate(timeout=600)
         assert process.returncode == 0, err
     ran = [read_config(run)["seed"] for run in trained(tmp_path)]
     assert sorted(ran) == list(range(5))  # each once
@@ -280,7 +280,7 @@ def test_a_grid_runs_what_a_killed_one_has_left_undone(tmp_path: Path) -> None:
     first.kill()
     first.communicate()
     (tmp_path / "hold").unlink()
-    _, err = second.communicate(timeout=250)
+    _, err = second.communicate(timeout=600)
     assert second.returncode == 0, err
     states = sorted(status(run).state for run in trained(tmp_path))
     assert states == ["FINISHED"] * 2 + ["KILLED"] * 2
@@ -313,8 +313,8 @@ def test_a_search_waits_for_a_point_that_another_command_runs(tmp_path: Path, en
     if not ends:
         alone.kill()
     (tmp_path / "hold").unlink()
-    alone.communicate(timeout=250)
-    out, err = search.communicate(timeout=250)
+    alone.communicate(timeout=600)
+    out, err = search.communicate(timeout=600)
     assert search.returncode == 0, err
     assert out.startswith("the best of 2 finished trials\n")
     assert len(trained(tmp_path)) == 2 + (not ends)
@@ -331,7 +331,7 @@ def test_two_searches_at_once_share_the_points(tmp_path: Path) -> None:
     wait_until(lambda: len(runs(tmp_path)) == 4, both[0])  # two sessions, and a trial of each
     (tmp_path / "hold").unlink()
     for process in both:
-        out, err = process.communicate(timeout=250)
+        out, err = process.communicate(timeout=600)
         assert process.returncode == 0, err
         assert out.startswith("the best of 2 finished trials\n")
     assert len(trained(tmp_path)) == 2

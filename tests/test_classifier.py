@@ -58,7 +58,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(place: Path) -> dict[str, Path]:
     """The run folder of each backend, with tracking as it ships: they share one database, as a user's runs do."""
     return {
-        name: done(place, *DIGITS, f"backend={name}", "device.placement_log=true", "tracking.wait=100")
+        name: done(place, *DIGITS, f"backend={name}", "device.placement_log=true", "tracking.wait=600")
         for name in BACKENDS
     }
 

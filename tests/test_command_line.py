@@ -334,7 +334,7 @@ LIGHT = {
 def test_no_framework_is_imported(typed: str, tmp_path: Path) -> None:
     command = [sys.executable, "-X", "importtime", *COMMAND[1:], *typed.split()]
     result = subprocess.run(
-        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60, check=False
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=600, check=False
     )
     assert result.returncode == LIGHT[typed], result.stderr[-2000:]
     lines = [line for line in result.stderr.splitlines() if line.startswith("import time:")]
@@ -348,7 +348,7 @@ def test_linux_only(tmp_path: Path) -> None:
     """Before anything that another system might lack is imported."""
     code = "import sys; sys.platform = 'darwin'; from pipeline.__main__ import main; main()"
     command = [sys.executable, "-X", "importtime", "-c", code]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert result.returncode == 2
     times = [line for line in result.stderr.splitlines() if line.startswith("import time:")]
     said = [line for line in result.stderr.splitlines() if line not in times]
@@ -536,7 +536,13 @@ def test_the_tab_key_completes_words(tmp_path: Path) -> None:
 def test_console_script(tmp_path: Path) -> None:
     script = Path(sys.executable).with_name("pipeline")
     result = subprocess.run(
-        [script, "model=nope"], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60, check=False
+        [script, "model=nope"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert message(result) == f"model=nope: no such choice; choose from {CHOICES['model']}"
 
@@ -549,7 +555,7 @@ def test_a_reader_that_leaves(typed: str, tmp_path: Path) -> None:
     assert result.stdout is not None
     assert result.stderr is not None
     result.stdout.close()
-    assert (result.stderr.read(), result.wait(60)) == (b"", 0)
+    assert (result.stderr.read(), result.wait(600)) == (b"", 0)
     result.stderr.close()
 
 
@@ -580,7 +586,7 @@ def test_standard_output_on_a_full_disk(tmp_path: Path) -> None:
         with Path("/dev/full").open("w") as full:
             ended = subprocess.run(
                 [*COMMAND, *arguments], cwd=tmp_path, env=environment(), stdout=full, stderr=subprocess.PIPE,
-                text=True, timeout=100, check=False,
+                text=True, timeout=600, check=False,
             )  # fmt: skip
         return ended.returncode, ended.stderr.splitlines()[-1]
 
@@ -625,7 +631,7 @@ def test_configs_of_the_installed_package(tmp_path: Path) -> None:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         (source / name).write_text((ROOT / name).read_text() if (ROOT / name).exists() else "")
     build = "import os, setuptools.build_meta as build; os.makedirs('out'); build.build_wheel('out')"
-    subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, timeout=100, check=True)
+    subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, timeout=600, check=True)
     (wheel,) = (source / "out").glob("*.whl")
     site = tmp_path / "site"
     shutil.unpack_archive(wheel, site, "zip")
@@ -741,7 +747,7 @@ def test_full_disk(size: str, tmp_path: Path) -> None:
     script = '"$@"; code=$?; cat runs/*/status.json; exit $code'
     command = [*prefix, "sh", "-c", script, "sh", *COMMAND, *DIGITS, "tracking=none"]
     result = subprocess.run(
-        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=100, check=False
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=600, check=False
     )
     assert result.returncode == 2, result.stderr
     assert "Traceback" not in result.stderr

@@ -148,7 +148,7 @@ def test_named_pipes_are_refused_and_not_waited_for(tmp_path: Path) -> None:
         "print(tracking_record.read(here))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, os.fspath(tmp_path)], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code, os.fspath(tmp_path)], capture_output=True, text=True, timeout=600, check=True
     )
     *refused, read, record = done.stdout.splitlines()
     assert len(refused) == 6

@@ -52,7 +52,7 @@ def message(core: Path, module: str, *arguments: str) -> str:
     paths = environment(PYTHONPATH=f"{core}:{ROOT / 'src'}")
     command = [sys.executable, "-S", "-m", module, *arguments]
     result = subprocess.run(
-        command, cwd=core.parent, env=paths, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=core.parent, env=paths, capture_output=True, text=True, timeout=600, check=False
     )
     assert result.returncode == 2, result.stdout + result.stderr
     assert not list(core.parent.glob("runs/*"))
@@ -90,7 +90,7 @@ def test_a_grid_skips_the_cells_of_a_backend_that_is_missing(core: Path) -> None
     words = ("-m", "dataset=digits", "backend=torch,jax", "sweep.dry_run=true", "tracking=none")
     command = [sys.executable, "-S", "-m", "pipeline", *words]
     result = subprocess.run(
-        command, cwd=core.parent, env=paths, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=core.parent, env=paths, capture_output=True, text=True, timeout=600, check=False
     )
     assert result.returncode == 0, result.stderr
     assert "jax and keras are not installed" in result.stdout + result.stderr

@@ -38,7 +38,6 @@ def widest(folder: Path, layers: int) -> int:
 
 
 @pytest.mark.wide
-@pytest.mark.timeout(300)
 def test_no_block_adds_up_what_all_later_ones_give_back(tmp_path: Path) -> None:
     """A loop that did would read some values of every later block: with six, more than with three."""
     few, many = tmp_path / "3", tmp_path / "6"
@@ -48,7 +47,6 @@ def test_no_block_adds_up_what_all_later_ones_give_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.wide
-@pytest.mark.timeout(300)
 def test_passes_that_the_user_leaves_out_are_left_out_too(tmp_path: Path) -> None:
     """An option of ours has the name of this flag."""
     usual, without = tmp_path / "usual", tmp_path / "without"

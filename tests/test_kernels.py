@@ -624,26 +624,32 @@ def test_a_thread_of_the_probe_is_kept_on_the_first_of_that_order(monkeypatch: p
 def test_the_peak_does_not_fall_with_threads_that_have_to_be_started() -> None:
     """Threads beyond the cores add nothing, and their start is not part of the time."""
     cores = len(allowed_cores())
-    few, many = ceilings.measured(cores), ceilings.measured(16 * cores)
-    assert many.peak > 0.4 * few.peak
-    assert many.cores_had > 0.5 * few.cores_had  # of the cores, not of the threads
+    for _ in range(5):  # others may come between the two
+        few, many, again = (ceilings.measured(threads) for threads in (cores, 16 * cores, cores))
+        if many.peak > 0.4 * few.peak and many.cores_had > 0.5 * few.cores_had:  # of the cores, not of the threads
+            return
+    at_work = ceilings.others_at_work(min(few.cores_had, again.cores_had), cores)
+    assert at_work is not None, (few, many)
+    pytest.skip(at_work)
 
 
 def test_ceilings_bound_what_a_kernel_can_do() -> None:
     found = ceilings.measured(1)
     assert 0 < found.cores_had < 1.05
-    assert min(found.flop_per_s) > 1e9 and min(found.bytes_per_s) > 1e8
+    assert max(found.flop_per_s) > 1e9 and max(found.bytes_per_s) > 1e8  # other processes may slow down any
     made = operands(Gemm(m=384, n=384, k=384), 0)
     launch = next(kernel for kernel in CPU if kernel.name == "cpu_packed").prepare(made, 1)
     launch.run()
     fastest = made.gemm.flop / min(launch.seconds(1) for _ in range(9))
-    assert fastest < 1.15 * found.peak  # of a processor whose clock may change in between
+    peak = max(found.peak, *(ceilings.measured(1).peak for _ in range(2)))  # others may have had the core before
+    assert fastest < 1.15 * peak  # of a processor whose clock may change in between
 
 
 def test_the_probe_knows_float64() -> None:
-    narrow, wide = (max(ceilings.multiply_adds(1, dtype)[0]) for dtype in ("float32", "float64"))
+    turns = [[max(ceilings.multiply_adds(1, dtype)[0]) for dtype in ("float32", "float64")] for _ in range(3)]
+    narrow, wide = (max(rates) for rates in zip(*turns, strict=True))  # others may have the core in any turn
     assert 0.3 < wide / narrow < 0.7  # half as many of them fit a register
-    assert min(ceilings.stream(1, "float64", ("triad",)).bytes_per_s["triad"]) > 1e8
+    assert max(ceilings.stream(1, "float64", ("triad",)).bytes_per_s["triad"]) > 1e8
     with pytest.raises(ValueError, match="dtype=float16: choose from float32, float64"):
         ceilings.multiply_adds(1, "float16")
 
@@ -654,7 +660,7 @@ def test_a_wrong_kernel_of_stream_is_found_out(monkeypatch: pytest.MonkeyPatch) 
     for dtype in ceilings.DTYPES:
         found = ceilings.stream(1, dtype)
         assert list(found.bytes_per_s) == ["copy", "scale", "add", "triad"]
-        assert all(min(samples) > 1e8 for samples in found.bytes_per_s.values())
+        assert all(max(samples) > 1e8 for samples in found.bytes_per_s.values())
     monkeypatch.setitem(ceilings.STREAM, "add", ceilings.STREAM["triad"]._replace(result=4.0))
     with pytest.raises(RunError, match=r"the probe's add gives 10.0 to 10.0, not 4.0"):
         ceilings.stream(1, "float64", ("add",))

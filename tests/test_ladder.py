@@ -60,7 +60,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def climbed(place: Path) -> Done:
     """The recipe as it ships, but for a set of 320 images."""
-    return pipeline(place, "experiment=amp_ladder", *SMALL, "tracking.wait=100")
+    return pipeline(place, "experiment=amp_ladder", *SMALL, "tracking.wait=600")
 
 
 @pytest.mark.wide
@@ -222,12 +222,12 @@ def test_ctrl_c_stops_the_ladder_and_its_rung(tmp_path: Path) -> None:
         [*COMMAND, *words], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True, process_group=0
     )
     with begun as process:
-        end = time.monotonic() + 100
+        end = time.monotonic() + 600
         while not any(list(read_metrics(run)) for run in rungs(tmp_path)):
             assert time.monotonic() < end and process.poll() is None
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        _, err = process.communicate(timeout=100)
+        _, err = process.communicate(timeout=600)
     assert process.returncode == 130, err
     assert err.count("stopped by SIGINT") == 1 and "Traceback" not in err
     # A rung may hear the terminal's signal or that of its ladder first.

@@ -199,7 +199,7 @@ class Machine:
 
 
 def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=30)
+    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=600)
 
 
 @pytest.fixture
@@ -234,7 +234,7 @@ def machines(tmp_path: Path) -> Iterator[tuple[Machine, Machine]]:
 def ended(*processes: subprocess.Popen[str]) -> list[tuple[int, str]]:
     """How each ends, and what it says."""
     try:
-        return [(process.wait(timeout=250), process.communicate()[1]) for process in processes]
+        return [(process.wait(timeout=600), process.communicate()[1]) for process in processes]
     finally:
         for process in processes:
             process.kill()

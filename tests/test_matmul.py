@@ -413,7 +413,8 @@ def test_an_operand_elsewhere_costs_a_copy_or_is_refused() -> None:
     away = own_matrices.Away()
     found = misplaced(own_matrices.Copying(away.held), away, Problem("float32", 32), 0, 3)
     assert (found.here, found.there, found.result_on, found.refused, found.fault) == ("cpu", "cpu:1", "cpu", None, None)
-    assert max(found.in_place) < min(found.as_written) and min(found.copied) >= own_matrices.PRODUCT_S
+    assert min(found.in_place) < own_matrices.PRODUCT_S  # other processes may slow down any
+    assert min(*found.as_written, *found.copied) >= own_matrices.PRODUCT_S
     strict = misplaced(own_matrices.Strict(away.held), away, Problem("float32", 32), 0, 3)
     assert (strict.refused, strict.as_written) == ("raised ValueError: operands on two devices", [])
     assert len(strict.copied) == len(strict.in_place) == 3

@@ -47,7 +47,7 @@ def test_a_grid_runs_where_the_locale_lacks_letters_of_the_folder(tmp_path: Path
         cwd=place,
         env=environment(**ASCII),
         capture_output=True,
-        timeout=250,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, os.fsdecode(done.stderr)
@@ -57,7 +57,7 @@ def test_a_grid_runs_where_the_locale_lacks_letters_of_the_folder(tmp_path: Path
 def in_shell(folder: Path, words: Sequence[str], closed: str) -> subprocess.CompletedProcess[str]:
     line = f"{shlex.join(words)} {closed}"
     return subprocess.run(
-        ["sh", "-c", line], cwd=folder, env=environment(), capture_output=True, text=True, timeout=100, check=False
+        ["sh", "-c", line], cwd=folder, env=environment(), capture_output=True, text=True, timeout=600, check=False
     )
 
 

@@ -59,7 +59,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(2000, marks=[pytest.mark.wide, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize("count", [100, pytest.param(2000, marks=[pytest.mark.wide, pytest.mark.timeout(3600)])])
 def test_any_override_set_is_taken_or_refused_in_one_line(
     count: int, nowhere: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,7 +18,7 @@ def test_a_row_of_a_padded_batch_is_what_it_is_alone(tmp_path: Path, backend: st
     """For a layer of attention and for the whole of model=encoder_decoder, with each kind of positions."""
     script = Path(__file__).with_name("in_padding.py")
     command = [sys.executable, str(script), backend, str(tmp_path / "found")]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode == 0, ended.stderr[-3000:]
     found: dict[str, Any] = pickle.loads((tmp_path / "found").read_bytes())
     assert len(found) == 6

@@ -16,7 +16,7 @@ from in_backend import CLASS_WEIGHTS, LOSSES, MODELS, OF_MATRICES, OPTIMIZERS, S
 from scipy import special
 from scipy.special import log_softmax, softmax
 
-pytestmark = pytest.mark.timeout(900)  # three frameworks side by side compile 30 programs each, on two cores
+pytestmark = pytest.mark.timeout(3000)  # three frameworks side by side compile 30 programs each, on two cores
 OTHERS = ("tensorflow", pytest.param("jax", marks=pytest.mark.wide))
 EACH = ("torch", *OTHERS)
 STEPPED = {"fp32": 1e-4, "fp64": 1e-10}  # weights after each of 20 steps

@@ -146,7 +146,7 @@ def test_a_refused_address_is_not_echoed(tmp_path: Path) -> None:
         "--uri",
         f"htp://me:{SECRET}@host",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 2
     assert "error: --uri htp://***@host: not a tracking server" in done.stderr
     assert SECRET not in done.stderr

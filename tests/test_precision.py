@@ -219,7 +219,7 @@ def test_a_mismatch_on_the_command_line(strict: str, epochs: int, ends: tuple[in
         env={**os.environ, "PYTHONPATH": str(tmp_path), "PIPELINE_MODULES": "planted"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     (folder,) = (path.parent for path in (tmp_path / "runs").glob("*/status.json"))

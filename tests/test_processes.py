@@ -279,11 +279,11 @@ def stopped(
         peers = psutil.Process(process.pid).children()
         (second,) = [each for each in peers if "pipeline.backends.torch.peer" in each.cmdline()]
         (second if peer else process).send_signal(number)
-        found = process.wait(timeout=120)
+        found = process.wait(timeout=400)  # less than the ten minutes that gloo waits
     finally:
         process.kill()
         log.close()
-    _, left = psutil.wait_procs(peers, timeout=30)
+    _, left = psutil.wait_procs(peers, timeout=600)
     assert not list(temporary.glob("pipeline-*"))
     return found, left
 

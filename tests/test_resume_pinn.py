@@ -63,14 +63,12 @@ def test_a_killed_solver_ends_as_one_that_nobody_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.wide
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("solver", ["adam", "lbfgs", "ssbroyden", "gauss_newton"])
 def test_every_solver_of_ours(tmp_path: Path, solver: str) -> None:
     check(tmp_path, (*SOLVERS[solver], f"solver={solver}"), (signal.SIGKILL, signal.SIGTERM))
 
 
 @pytest.mark.wide
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("backend", ["torch", "tensorflow", "jax"])
 def test_adam_of_deepxde(tmp_path: Path, backend: str) -> None:
     words = (*SOLVERS["deepxde_adam"], "solver=deepxde_adam", f"backend={backend}")
@@ -78,7 +76,6 @@ def test_adam_of_deepxde(tmp_path: Path, backend: str) -> None:
 
 
 @pytest.mark.wide
-@pytest.mark.timeout(600)
 def test_lbfgs_of_deepxde_starts_over(tmp_path: Path) -> None:
     words = (
         *(*PINN, "backend=torch", "precision=fp64", "dataset=function"),

@@ -39,7 +39,7 @@ def submitted(folder: Path, srun: str, options: str, steps: int, *more: str) -> 
 
 
 def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 240
+    end = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.2)

@@ -183,7 +183,7 @@ def asked(folder: Path, run: Path, answer: Callable[[], str]) -> tuple[str, int]
         while b"[y/N] " not in text:
             text += os.read(ours, 1000)
         os.write(ours, answer().encode())
-        status = process.wait(60)
+        status = process.wait(600)
         with suppress(OSError):  # the end of a terminal that nobody holds open
             while more := os.read(ours, 1000):
                 text += more

@@ -32,7 +32,7 @@ from pipeline.pinn.solvers.own import Own, unused_points
 from pipeline.pinn.solvers.side_by_side import chosen
 from pipeline.pinn.solvers.ssbroyden import SsBroyden
 
-pytestmark = pytest.mark.timeout(1000)  # everything that needs JAX runs once, in one process
+pytestmark = pytest.mark.timeout(3000)  # everything that needs JAX runs once, in one process
 
 WITH_EQUATIONS = ("ode hard", "poisson enriched", "poisson graded")
 ANSATZE = ("function", *WITH_EQUATIONS)
@@ -53,7 +53,7 @@ def more(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def in_jax(part: str, folder: Path) -> dict[str, Any]:
     """What a part of in_jax.py found."""
     command = [sys.executable, str(Path(__file__).with_name("in_jax.py")), part, str(folder)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=2000, check=False)
     assert ended.returncode == 0, ended.stderr[-4000:]
     result: dict[str, Any] = json.loads((folder / "found.json").read_text())
     return result

@@ -54,7 +54,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def grid(place: Path) -> Done:
     """The grid of the README, on the digits, with a precision that no CPU has, and a setting without an effect."""
     unread = ("training.monitor=validation/loss", "training.patience=null")  # the defaults
-    return pipeline(place, "-m", "precision=fp32,tf32,mixed", "model=linear,mlp", *DIGITS, *unread, "tracking.wait=100")
+    return pipeline(place, "-m", "precision=fp32,tf32,mixed", "model=linear,mlp", *DIGITS, *unread, "tracking.wait=600")
 
 
 def test_each_cell_is_a_run_and_the_impossible_are_named(grid: Done, place: Path) -> None:

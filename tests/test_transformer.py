@@ -177,7 +177,7 @@ def in_keras(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[s
             (folder / "asked").write_bytes(pickle.dumps(asked))
             script = Path(__file__).with_name("in_transformer.py")
             command = [sys.executable, str(script), backend, str(folder / "asked"), str(folder / "found")]
-            ended = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
             assert ended.returncode == 0, ended.stderr[-3000:]
             found[backend] = pickle.loads((folder / "found").read_bytes())
         return found[backend]
@@ -308,7 +308,7 @@ def test_the_page_of_attention_names_no_token_without_a_weight(tmp_path: Path) -
     attention.page(tmp_path / "attention.html", second_of_three, ["a", "b", "c"], "a model")
     browser = ("chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}")
     command = [*browser, "--enable-logging=stderr", "--dump-dom", (tmp_path / "attention.html").as_uri()]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     assert "CONSOLE" not in shown.stderr
     said = re.findall(r'<p id="said">(.*?)</p>', shown.stdout)
     assert said == ["layer 0, head 0: token 2 (c) attends most to 1 (b) 1.00"]

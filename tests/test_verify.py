@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections.abc import Callable
@@ -177,13 +178,13 @@ def test_what_is_not_the_same_twice_is_checked_twice() -> None:
     assert found(other).fault is None
 
 
-@pytest.mark.parametrize(("waits", "seconds"), [(True, (0.05, 9.0)), (False, (0.0, 0.045))])
+@pytest.mark.parametrize(("waits", "seconds"), [(True, (0.5, math.inf)), (False, (0.0, 0.4))])
 def test_the_time_of_a_launch_is_what_it_waits_or_what_it_computes(waits: bool, seconds: tuple[float, float]) -> None:
     """Of what another process computes the clock on the wall tells it, and not the processor's of this one."""
 
     def sleeps(launch: Does, _: int) -> None:
         launch.waits = waits
-        time.sleep(0.05)
+        time.sleep(0.5)
 
     made = operands(CASES[2][1], 0)
     _, took = verifying._run(made, Does(made, sleeps), 0, lambda _: None)
@@ -203,10 +204,9 @@ def test_a_kernel_has_the_time_that_its_largest_product_may_take(monkeypatch: py
 
 def deaf(made: Operands) -> Launch:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    return slow(made, lambda *_: time.sleep(60))
+    return slow(made, lambda *_: time.sleep(10_000))
 
 
-@pytest.mark.timeout(30)
 def test_a_kernel_that_does_not_hear_is_ended_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verifying, "LIMIT_S", 0.2)
     assert str(verify(OfUser(), SMALL, deaf, seed=0).fault).endswith("has not ended after 0 s")
