@@ -250,6 +250,17 @@ def test_what_comes_before_a_run_is_not_its_time(
     assert (ended(queued), queue.asked) == ([(0, "FINISHED", "")], [])
 
 
+def test_an_import_on_a_busy_machine_may_take_minutes(tmp_path: Path) -> None:
+    """The cell had failed by a limit of seconds, of which it had not begun to use any."""
+
+    def late(stage: Stage, number: int, job: Path) -> None:
+        stage.after(120.0, lambda: ends("FINISHED")(stage, number, job))
+
+    one = schedule(tmp_path, Stage(late), Sweep(timeout=3.0))
+    assert one.run() is None
+    assert ended(one) == [(0, "FINISHED", "")]
+
+
 @pytest.mark.parametrize("first", [None, "FINISHED"])
 def test_a_job_that_a_queue_starts_again_becomes_another_run(first: State | None, tmp_path: Path) -> None:
     """What it was before has ended, also where it could not say so, and its time has begun anew."""

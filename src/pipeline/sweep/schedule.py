@@ -30,7 +30,7 @@ POLL_SECONDS = 0.02
 WAIT_SECONDS = 0.25  # where all that is left runs in another command: looking takes time from what it measures
 QUEUE_POLL_SECONDS = 5.0  # at most, where cells wait in a queue: their journals lie on a file system that many share
 PATIENCE = 0.1  # and no longer than this part of the time in which nothing has happened
-IMPORT_SECONDS = 60.0  # what a worker may take until its cell's run begins
+IMPORT_SECONDS = 300.0  # what a worker may take until its cell's run begins: seconds, and minutes where others compute
 OVERTIME_SECONDS = 5.0  # for a cell past its time limit, until it is killed
 
 
