@@ -99,6 +99,21 @@ def test_attention_is_drawn_and_its_page_needs_nothing_else(trained: Any, backen
     assert vocabulary.decode(vocabulary.encode("".join(found["tokens"]).encode(), "page")).decode()[:1].isupper()
 
 
+def test_characters_that_no_font_here_has_are_noted(tmp_path: Path) -> None:
+    """Each token beside a map was a box, without a word. No font has characters for private use."""
+    (tmp_path / "mine.txt").write_text("\ue000a\ue001b\uf8ffc\n" * 300)
+    words = ("stage=transformer", "dataset=text", "dataset.path=mine.txt", *TINY, "stage.baselines=false")
+    result = read_result(done(tmp_path, *words))
+    assert result is not None
+    (note,) = (one for one in result.notes if "boxes" in one)
+    assert note == (
+        "attention.png: the fonts of matplotlib here lack 3 of its characters, which are boxes there; "
+        "attention.html has them"
+    )
+    without = read_result(done(tmp_path, *words, "stage.attention=false"))
+    assert without is not None and not any("boxes" in one for one in without.notes)
+
+
 def test_the_saved_vocabulary_reads_text_as_the_training_did(trained: Any) -> None:
     card = read_json(trained("torch") / "artifacts" / "model" / "card.json")
     vocabulary = from_plain(card["tokens"])

@@ -13,7 +13,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import PowerNorm
 
 from pipeline.cli.streams import printable
-from pipeline.report.canvas import canvas, save
+from pipeline.report.canvas import canvas, save, without_glyph
 
 MOST = 8  # layers, and heads, in the figure
 COLOUR_MAP, SCALE = "Blues", PowerNorm(0.5, 0, 1)
@@ -58,6 +58,11 @@ def figure(
     drawn.suptitle(f"{title}{cut}\nrow: the position; column: what it attends to", fontsize=9)
     drawn.supxlabel("\n".join(lines), fontsize=7, parse_math=False)
     save(drawn, path)
+
+
+def boxes(tokens: Sequence[str]) -> int:
+    """How many characters of the tokens the figure cannot show; the page can, by the browser's fonts."""
+    return len(without_glyph("".join(_signs(tokens))))
 
 
 def page(

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis, XAxis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 BLUE, ORANGE, GREY = "#2b6cb0", "#c05621", "#a0aec0"
@@ -39,6 +40,12 @@ def save(figure: Figure, path: Path) -> None:
             engine.execute(figure)
             figure.set_layout_engine("none")
         canvas.print_png(path)
+
+
+def without_glyph(text: str) -> set[str]:
+    """The characters of a text that no font of the figures has: a box stands in the stead of each."""
+    fonts = [get_font(findfont(FontProperties(family=[name]))) for name in FontProperties().get_family()]
+    return {letter for letter in text if not any(font.get_char_index(ord(letter)) for font in fonts)}
 
 
 class _Labels(LogLocator):

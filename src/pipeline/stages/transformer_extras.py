@@ -147,7 +147,10 @@ def draw_attention(experiment: Experiment, run: Run) -> Result:
     title = f"{experiment.name}: attention"
     attention.figure(run.artifact("figures/attention.png"), maps_LHTS, title, shown, shown)
     attention.page(run.artifact("attention.html"), maps_LHTS, shown, title)
-    return Result(())
+    if not (lacked := attention.boxes(shown)):
+        return Result(())
+    said = f"the fonts of matplotlib here lack {lacked} of its characters, which are boxes there"
+    return Result((), notes=(f"attention.png: {said}; attention.html has them",))
 
 
 def attention_of(model: Gpt, run: Run, tokens: np.ndarray, context: int) -> np.ndarray:
