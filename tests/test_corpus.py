@@ -305,6 +305,19 @@ def test_a_file_in_another_encoding_of_unicode_is_named_as_such(tmp_path: Path, 
         )
 
 
+def test_a_file_of_a_folder_that_is_not_text_can_be_left_out(tmp_path: Path) -> None:
+    """A compiled module or a picture beside the texts: `dataset.tokens=bytes` alone was offered, which trains on it."""
+    (tmp_path / "mine.txt").write_text("a few words. " * 100)
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG")
+    with pytest.raises(UserError) as refused:
+        Text(path=str(tmp_path)).load(tmp_path, 0)
+    assert str(refused.value) == (
+        f"dataset.path={tmp_path}/picture.png: not UTF-8 at byte 0 (line 1): 0x89; dataset.tokens=bytes takes any "
+        f"file; dataset.path='{tmp_path}/**/*.txt' takes some of the folder's files"
+    )
+    assert len(Text(path=f"{tmp_path}/**/*.txt").load(tmp_path, 0).train)
+
+
 def test_empty_files_of_a_folder_are_noted(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for name in "abc":

@@ -31,11 +31,20 @@ class Text(Corpus):
         files = [file for file in self._files() if file.size]
         if self.kind != "bytes":
             for file in files:
-                for _ in characters(file.content(), f"dataset.path={file.path}", file.begin):
-                    pass  # it is decoded again where its tokens are made
+                self._check_utf8(file)
         if not files:
             raise UserError(f"dataset.path={self.path}: contains no text")
         return distinct(files)
+
+    def _check_utf8(self, file: File) -> None:
+        """Decode a file, as it is again where its tokens are made. Raises UserError."""
+        text, folder = file.content(), as_named(str(self.path))
+        try:
+            for _ in characters(text, f"dataset.path={file.path}", file.begin):
+                pass
+        except UserError as error:
+            some = f"; dataset.path='{folder}/**/*.txt' takes some of the folder's files" if folder.is_dir() else ""
+            raise UserError(f"{error}{some}") from error
 
     def _files(self) -> list[File]:
         """All of them, also those that are empty. Raises UserError."""
