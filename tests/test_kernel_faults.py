@@ -447,7 +447,7 @@ class OnACardAlone(Source):
         pytest.param(
             ("Sum sum", 'asm volatile("membar.gl;"); Sum sum'),
             None,
-            "mine_block_16_16_1: not rehearsed on the CPU: mine.cu: does not compile",
+            "mine_block_16_16_1: not rehearsed on the CPU: mine.cu: the shim, by which a CPU runs a kernel",
             marks=pytest.mark.wide,
         ),
     ],
