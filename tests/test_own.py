@@ -418,6 +418,23 @@ def test_a_file_of_tensors_matches_by_name_alone() -> None:
         _loaded("x.safetensors", {"a.kernel": np.ones((3, 2))}, (), made)
 
 
+@pytest.mark.parametrize("start", ["x.npz", "x.safetensors"])
+def test_a_start_that_holds_no_numbers_is_refused(start: str) -> None:
+    """Text ended in a traceback, complex numbers lost a half, and NaN was blamed on the learning rate."""
+    made = {"a.kernel": np.zeros((3, 2)), "b.bias": np.zeros(3)}
+    read = {"a.kernel": np.ones((3, 2)), "b.bias": np.ones(3)}
+    assert list(_loaded(start, read | {"b.bias": np.array([0, -np.inf, 1])}, (), made)) == list(made)  # as a mask has
+    for values, said in (
+        (np.array(["a", "b", "c"]), "holds no real numbers (<U1)"),
+        (np.ones(3, complex), "holds no real numbers (complex128)"),
+        (np.array([0, np.nan, 1]), "holds nan, which no training gets rid of"),
+    ):
+        with pytest.raises(UserError) as caught:
+            _loaded(start, read | {"b.bias": values}, (), made)
+        assert str(caught.value) == f"model.start={start}: b.bias {said}; name another file"
+        assert list(_loaded(start, read | {"b.bias": values}, ("a*",), made)) == ["a.kernel"]  # not asked for
+
+
 UNFIT = {
     "model.start=mine.safetensors": "model.start={folder}/mine.safetensors: 1.kernel has shape (3, 10); this model's "
     "has (64, 10)",

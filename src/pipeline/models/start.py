@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pipeline.errors import UserError, cut, shown
 from pipeline.models.adapters import adapters_of
 from pipeline.models.patterns import all_but, matches, matching
@@ -22,6 +24,7 @@ from pipeline.spec import choice
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
+NO_NUMBERS = "cSUOMm"  # kinds of NumPy: complex numbers, text, objects, times
 POSITIONS = "positions.embeddings"  # of a language model, one for each of dataset.context
 # Settings of a model that decide how it is trained, and not what its weights compute.
 OF_TRAINING = frozenset(
@@ -156,7 +159,9 @@ def _loaded(source: str, saved: Weights, patterns: Sequence[str], made: Weights)
     """
     by_name = Path(source).suffix == SAFETENSORS
     if not patterns and not by_name:
-        return dict(zip(made, fit_to(saved, made, f"model.start={source}"), strict=True))
+        found = dict(zip(made, fit_to(saved, made, f"model.start={source}"), strict=True))
+        _check_numbers(source, found)
+        return found
     chosen = matching("model.start_layers", patterns, made) if patterns else tuple(made)
     more = [] if patterns else [name for name in saved if name not in made]
     for name in chosen:
@@ -173,7 +178,18 @@ def _loaded(source: str, saved: Weights, patterns: Sequence[str], made: Weights)
             f"model.start={source}: {more[0]} {saved[more[0]].shape} is not in this model, which has "
             f"{cut(', '.join(made), 600)}; model.start_layers takes some of the file"
         )
-    return {name: saved[name] for name in chosen}
+    found = {name: saved[name] for name in chosen}
+    _check_numbers(source, found)
+    return found
+
+
+def _check_numbers(source: str, loaded: Weights) -> None:
+    """Refuse weights that are no real numbers, and NaN, which no training gets rid of. Raises UserError."""
+    for name, array in loaded.items():
+        if array.dtype.kind in NO_NUMBERS:
+            raise UserError(f"model.start={source}: {name} holds no real numbers ({array.dtype}); name another file")
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            raise UserError(f"model.start={source}: {name} holds nan, which no training gets rid of; name another file")
 
 
 def _frozen(patterns: Sequence[str], made: Weights, trained: set[str]) -> tuple[str, ...]:
