@@ -19,9 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import UserError
+from pipeline.experiment.training import Checkpoints
 from pipeline.runs import journal as journals
 from pipeline.runs import json_files
 from pipeline.runs import lookup as runs_below
+from pipeline.runs.checkpoint import Writer
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import write_json
 from pipeline.runs.listing import listed
@@ -280,6 +282,7 @@ FULL = """
 import sys
 from pathlib import Path
 from pipeline.errors import UserError
+from pipeline.runs.checkpoint import Writer
 from pipeline.runs.journal import Journal
 from pipeline.runs.records import read_metrics, read_status
 journal = Journal.begin(Path(sys.argv[1]), "full", {})
@@ -332,6 +335,7 @@ GOES_ON = """
 import subprocess, sys
 from pathlib import Path
 from pipeline.errors import UserError
+from pipeline.runs.checkpoint import Writer
 from pipeline.runs.journal import Journal
 root = Path(sys.argv[1])
 journal = Journal.begin(root, "x", {})
@@ -363,6 +367,7 @@ def test_a_run_that_cannot_be_written_does_not_go_on(tmp_path: Path, how: str, w
 WRITER = """
 import sys, time
 from pathlib import Path
+from pipeline.runs.checkpoint import Writer
 from pipeline.runs.journal import Journal
 journal = Journal.begin(Path(sys.argv[1]), "writer", {})
 journal.log({"a": 1.0}, 1)
@@ -473,6 +478,26 @@ def test_find_run(tmp_path: Path) -> None:
         UserError, match=rf"run={first.id[:8]}: 3 runs in .* begin so .*{first.id}.*; give more of the id"
     ):
         find_run(tmp_path, first.id[:8])
+
+
+def test_a_run_whose_folder_is_moved_learns_it(tmp_path: Path) -> None:
+    """It made the folder again for its results, and ended as finished: one half here, the other half there."""
+    journal = Journal.begin(tmp_path / "runs", "run", {})
+    (tmp_path / "runs").rename(tmp_path / "moved")
+    gone = f"output_dir: cannot write {journal.folder / 'metrics.jsonl'}: it was moved while the run wrote to it"
+    for write in (lambda: journal.log({"loss": 0.5}, 1), lambda: journal.artifact_path("figures/loss.png")):
+        with pytest.raises(UserError) as caught:
+            write()
+        assert str(caught.value) == gone
+    said: list[str] = []
+    writer = Writer(journal.folder, Checkpoints(every=1), 0, said.append)
+    writer.write(1, {}, {}, lambda: None)
+    writer.close()
+    assert said == ["no checkpoint of step 1: No such file or directory"]
+    assert not (tmp_path / "runs").exists()
+    (tmp_path / "moved").rename(tmp_path / "runs")
+    journal.finish("FINISHED")
+    assert (journal.folder / "metrics.jsonl").read_bytes().count(b"\n") == 1
 
 
 def test_a_run_whose_folder_is_deleted_learns_it(tmp_path: Path) -> None:

@@ -155,7 +155,8 @@ class Writer:
     def _write_whole(self, folder: Path, progress: Mapping[str, Any], files: Mapping[str, Write]) -> None:
         writing = self.root / WRITING
         shutil.rmtree(writing, ignore_errors=True)
-        writing.mkdir(parents=True)
+        self.root.mkdir(exist_ok=True)  # not the run's folder, which may have been moved
+        writing.mkdir()
         for name, write in files.items():
             write(writing / name)
             _sync(writing / name)

@@ -143,15 +143,27 @@ class Journal:
             count = len(self._pending)
             if count:
                 assert self._file is not None, "log() after finish()"
-                # What is written would be lost, for hours perhaps. Some file systems count no links.
-                if not os.fstat(self._file).st_nlink and not (self.folder / "metrics.jsonl").exists():
-                    raise OSError(errno.ENOENT, "it was deleted while the run wrote to it")
+                self._check_place(self._file)
                 data = "".join(_line(*record) for record in self._pending[:count]).encode()
                 # Always at the end of the last whole line: a write that failed or was interrupted is written over.
                 write_all(self._file, data, self._size)
                 self._size += len(data)
                 del self._pending[:count]
             self._flushed = time.time()
+
+    def _check_place(self, file: int) -> None:
+        """Raise OSError where the run's folder is gone: what is written would be lost, or in two places, for hours
+        perhaps.
+
+        Some file systems count no links: a file that its path leads to is there.
+        """
+        try:
+            (self.folder / "metrics.jsonl").stat()
+        except FileNotFoundError:
+            what = "moved" if os.fstat(file).st_nlink else "deleted"
+            raise OSError(errno.ENOENT, f"it was {what} while the run wrote to it") from None
+        except OSError:  # a disk that does not answer now
+            return
 
     def sync(self) -> None:
         """Wait until what was flushed is on the disk itself; from another thread, too."""
@@ -180,6 +192,9 @@ class Journal:
         path = Path(os.path.normpath(root / relative))
         if not path.is_relative_to(root) or path == root:
             raise ValueError(f"artifact path {str(relative)!r}: not a path below the run's artifacts folder")
+        if self._file is not None:
+            with self._guard("metrics.jsonl"):
+                self._check_place(self._file)  # or the folders that it was in would be made again
         with self._guard(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         return path
