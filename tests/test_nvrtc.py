@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -307,6 +309,19 @@ def test_headers_may_lie_in_two_environments(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(nvrtc, "_library", nvrtc._library.__wrapped__)
     assert [one.parts[-3] for one in nvrtc._library()[0]] == ["one", "two"]
     assert _compiled((FOLDER / "naive.cu").read_text(), "FP16").registers >= 16
+
+
+def test_the_compiler_may_lie_in_another_environment(tmp_path: Path) -> None:
+    """It ended in a traceback of cuda.bindings, which had looked for the library in its own environment alone."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "upper"], check=True, timeout=100)
+    (site,) = (tmp_path / "upper").glob("lib/python*/site-packages")
+    below = [one for one in sys.path if one.endswith("-packages")]
+    (site / "below.pth").write_text("\n".join((*below, str(Path(nvrtc.__file__).parents[2]))))
+    code = "from pipeline.kernels import nvrtc; print(nvrtc.version())"
+    shown = subprocess.run(
+        [tmp_path / "upper/bin/python", "-c", code], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert shown.stdout == f"{nvrtc.version()}\n", shown.stderr
 
 
 def test_headers_that_are_lost_are_what_a_kernel_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

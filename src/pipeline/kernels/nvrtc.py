@@ -6,6 +6,7 @@ NVRTC is the compiler as a library (`nvidia-cuda-nvrtc`). CUDA's headers come wi
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import re
 from collections.abc import Sequence
@@ -185,7 +186,11 @@ def _library() -> tuple[tuple[Path, ...], Any]:
     from cuda.bindings import nvrtc
 
     namespace = importlib.util.find_spec("nvidia")
-    folders = [Path(one) / "cu13" / "include" for one in (namespace and namespace.submodule_search_locations) or ()]
+    roots = [Path(one) / "cu13" for one in (namespace and namespace.submodule_search_locations) or ()]
+    library = next((file for root in roots for file in root.glob("lib/libnvrtc.so.*")), None)
+    if library is not None:
+        ctypes.CDLL(str(library))  # cuda.bindings takes one that is loaded, and seeks it in this environment alone
+    folders = [root / "include" for root in roots]
     found = [next((one for one in folders if (one / name).is_file()), None) for name in ("mma.h", "crt/mma.h")]
     beside = [one / "cccl" for one in folders if (one / "cccl").is_dir()]  # of nvidia-cuda-cccl, where it is installed
     headers = tuple(dict.fromkeys((*(one for one in found if one is not None), *beside)))
