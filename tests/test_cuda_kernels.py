@@ -21,18 +21,16 @@ from pipeline.kernels.cuda.grid_stride import GridStride
 from pipeline.kernels.cuda.naive import Naive
 from pipeline.kernels.cuda.of_file import Source
 from pipeline.kernels.cuda.source import CudaSource, by_columns, placed
-from pipeline.kernels.cuda.tiled import Tiled
 from pipeline.kernels.cuda.tuned import Tuned
 from pipeline.kernels.cuda.wgmma import Wgmma
-from pipeline.kernels.cuda.wgmma_persistent import WgmmaPersistent
 from pipeline.kernels.gemm import Gemm, Operands, operands
-from pipeline.kernels.named import kernels_of
+from pipeline.kernels.named import every, kernels_of
 from pipeline.kernels.shim.program import Array, Fault, Program, available, build
 from pipeline.kernels.verify import Verdict, how_apart, may_hang, verify
 
 pytestmark = pytest.mark.skipif(not available(), reason="no g++")
 
-KERNELS: tuple[CudaSource, ...] = (Naive(), Tiled(), Tuned(), Wgmma(), WgmmaPersistent(), GridStride())
+KERNELS = tuple(kernel for kernel in every() if isinstance(kernel, CudaSource))
 BY_NAME = {kernel.name: kernel for kernel in KERNELS}
 STEPS = 20_000_000  # basic blocks: a kernel that ends needs less for the problems below
 

@@ -23,10 +23,10 @@ from pipeline.kernels.cuda.grid_stride import GridStride
 from pipeline.kernels.cuda.naive import Naive
 from pipeline.kernels.cuda.of_file import Source
 from pipeline.kernels.cuda.source import CudaSource
-from pipeline.kernels.cuda.tiled import Tiled
 from pipeline.kernels.cuda.tuned import Tuned
 from pipeline.kernels.cuda.wgmma import Wgmma
 from pipeline.kernels.cuda.wgmma_persistent import WgmmaPersistent
+from pipeline.kernels.named import every
 from pipeline.machine.device import Device, Gpu
 from pipeline.spec import build_as
 from pipeline.stages.wmma import machine_code
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(nvrtc.missing_packages() is not None, reason="th
 
 NOTHING: Any = SimpleNamespace(seed=0, device=Device())
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
-KERNELS: tuple[CudaSource, ...] = (Naive(), Tiled(), Tuned(), Wgmma(), WgmmaPersistent(), GridStride())
+KERNELS = tuple(kernel for kernel in every() if isinstance(kernel, CudaSource))
 
 
 def check(kernel: CudaSource, dtype: str, architecture: int) -> None:

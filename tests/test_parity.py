@@ -11,10 +11,13 @@ from collections.abc import Sequence
 import in_backend
 import numpy as np
 import pytest
+import yaml
 from findings import Parity
 from in_backend import CLASS_WEIGHTS, LOSSES, MODELS, OF_MATRICES, OPTIMIZERS, STEPS, Outcomes, outcomes
 from scipy import special
 from scipy.special import log_softmax, softmax
+
+from pipeline.cli.conf_path import conf_path
 
 pytestmark = pytest.mark.timeout(3000)  # three frameworks side by side compile 30 programs each, on two cores
 OTHERS = ("tensorflow", pytest.param("jax", marks=pytest.mark.wide))
@@ -43,6 +46,18 @@ def trained(name: str) -> Both:
     """What the training of a model by an optimizer came to."""
     first = name.rpartition(" ")[0] in in_backend.FIRST
     return outcomes(in_backend.parity if first else in_backend.more_parity)
+
+
+@pytest.mark.parametrize(
+    ("group", "tried"),
+    [("optimizer", ["sgd", "adam", *OPTIMIZERS.values(), *OF_MATRICES.values()]), ("loss", [*LOSSES.values()])],
+)
+def test_every_optimizer_and_loss_is_compared(group: str, tried: list[in_backend.Choice]) -> None:
+    """By its class: two choices may be the same one with other settings."""
+    nodes = {path.stem: yaml.safe_load(path.read_text()) for path in (conf_path() / group).glob("*.yaml")}
+    classes = {name: node["_target_"] for name, node in nodes.items() if "_target_" in node}
+    names = [choice if isinstance(choice, str) else choice[0] for choice in tried if not isinstance(choice, dict)]
+    assert {classes[name] for name in names} == set(classes.values()), "add the new one to tests/in_backend.py"
 
 
 def furthest(left: np.ndarray, right: np.ndarray) -> float:
