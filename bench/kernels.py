@@ -1,4 +1,5 @@
-"""stage=wmma on a CPU: the ladder's last rung against NumPy's BLAS on the same threads, and how long the stage takes.
+"""stage=wmma on a CPU: the ladder's last rung against NumPy's BLAS on the same threads, and how long the stage
+and a kernel in the shim take.
 
 The stage verifies every kernel at every size before it times it. Rounds are runs of the whole command.
 """
@@ -19,8 +20,18 @@ ROUNDS = 3  # of minutes each
 SQUARE, RAGGED = (512, 1024, 2048, 4096), ("[513,1027,771]", "[1000,999,1001]", "[2047,515,1023]")
 LADDER = ("cpu_naive", "cpu_order", "cpu_blocked", "cpu_vector", "cpu_packed", "cpu_threads")
 LAST, RUNG_SIZE = LADDER[-1], "512x512x512"
-SHARE, SHARE_RAGGED, FIRST_S, WHOLE_S = 0.9, 0.8, 10.0, 120.0
+SHARE, SHARE_RAGGED, FIRST_S, WHOLE_S, SHIM_S = 0.9, 0.8, 10.0, 120.0, 0.2
 BARE = ("stage=wmma", "tracking=none")
+IN_SHIM = """
+import time
+from pipeline.kernels.cuda.naive import Naive
+from pipeline.kernels.gemm import Gemm, operands
+launch = Naive().rehearse(operands(Gemm(m=128, n=128, k=128, dtype="fp16"), 0))
+launch.run()
+began = time.perf_counter()
+launch.run()
+print(time.perf_counter() - began)
+"""
 HELD_BACK = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # by which NumPy's BLAS computes as for another processor
 
 
@@ -31,7 +42,8 @@ def run(rounds: int = ROUNDS) -> list[dict[str, object]]:
     large = Side("the last rung and NumPy", lambda: measured(("numpy", LAST), (*map(str, SQUARE), *RAGGED)))
     rungs = Side("the ladder", lambda: measured(("numpy", *LADDER), ("512",), "stage.threads=1"))
     times = Side("the bare stage", stage_times)
-    alternate([large, rungs, times], rounds, uncounted=0)
+    shim = Side("the shim", shim_time)
+    alternate([large, rungs, times, shim], rounds, uncounted=0)
     rows = [
         at_least(row(f"{LAST} / numpy at {size}", large.values(f"{size}/{LAST}/share"), "x"), floor)
         for size, floor in sizes().items()
@@ -43,6 +55,7 @@ def run(rounds: int = ROUNDS) -> list[dict[str, object]]:
     rows.append(at_most(row("the first result of stage=wmma", times.values("first"), "s"), FIRST_S))
     rows.append(at_most(row("the same with nothing compiled before", times.values("first anew"), "s"), FIRST_S))
     rows.append(at_most(row("stage=wmma as a whole, every kernel verified", times.values("whole"), "s"), WHOLE_S))
+    rows.append(at_most(row("naive at 128³ in the shim, on one core", shim.values("seconds"), "s"), SHIM_S))
     return rows
 
 
@@ -67,6 +80,12 @@ def stage_times() -> Mapping[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         found = {"first": first_result(folder), "whole": wall(command(), folder=folder)["seconds"]}
         return found | {"first anew": first_result(folder, {"PIPELINE_CACHE": f"{folder}/cache"})}
+
+
+def shim_time() -> Mapping[str, float]:
+    """Seconds of one launch of the course's kernel by the CPU, once it is compiled and was run."""
+    found = subprocess.run([sys.executable, "-c", IN_SHIM], capture_output=True, text=True, check=True)
+    return {"seconds": float(found.stdout)}
 
 
 def command() -> list[str]:
