@@ -47,19 +47,22 @@ REFUSED_HERE = [pytest.param(*cell, marks=() if cell[0] == "torch" else pytest.m
 LET_PASS = "; precision.strict=false lets the run pass and keeps this in the receipt"
 
 
+LIGHTNING = {
+    "fp64": "64-true",
+    "fp32": "32-true",
+    "tf32": "32-true",
+    "fp16": "16-true",
+    "bf16": "bf16-true",
+    "mixed_fp16": "16-mixed",
+    "mixed_bf16": "bf16-mixed",
+}
+
+
 def test_a_row_of_formats_is_all_that_names_a_precision() -> None:
     """What Lightning calls each stood in a separate table, as did Keras's policies and what a GPU needs."""
     from pipeline.backends.torch.own import lightning_precision
 
-    assert {name: lightning_precision(name) for name in FORMATS} == {
-        "fp64": "64-true",
-        "fp32": "32-true",
-        "tf32": "32-true",
-        "fp16": "16-true",
-        "bf16": "bf16-true",
-        "mixed_fp16": "16-mixed",
-        "mixed_bf16": "bf16-mixed",
-    }
+    assert {name: lightning_precision(name) for name in LIGHTNING} == LIGHTNING
     with pytest.raises(ValueError, match="parameters=float64: where products are in another dtype, frameworks keep f"):
         Format(compute="bfloat16", parameters="float64")
 

@@ -215,6 +215,14 @@ def test_a_stage_that_writes_no_receipt_has_one(mine: Path) -> None:
     assert "2 cells: 2 finished before" in pipeline(mine, *grid, **KNOWN).stderr
 
 
+def test_a_module_that_is_not_there_is_named_with_the_line_that_imports_it(mine: Path) -> None:
+    write_files(mine, {"mine.py": "import helper\n", "helper.py": "\nimport nowhere_to_be_found\n"})
+    said = refused(mine, *WORDS, "stage=sizes", **KNOWN)
+    assert (
+        said == "stage._target_=mine.Sizes: no module nowhere_to_be_found on the path, in <module> (helper.py, line 2)"
+    )
+
+
 @spec
 class Unbounded(CudaSource):
     """A kernel of a GPU that does not say how many registers it may take."""

@@ -22,7 +22,7 @@ from pydantic import Field
 from pipeline.allowed import ALLOW_VARIABLE, allowed_modules, take
 from pipeline.errors import UserError, bad_key, cut, quoted, shown
 from pipeline.faults import fault
-from pipeline.raised import in_words
+from pipeline.raised import in_words, where
 from pipeline.variables import filled
 
 LARGEST_INTEGER = 2**32 - 1  # no seed, size or count is larger; frameworks count in 32 or 64 bits
@@ -166,7 +166,7 @@ def named_object(target: str, key: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise UserError(f"{key}={target}: no module {error.name} on the path") from error
+        raise UserError(f"{key}={target}: no module {error.name} on the path{where(error)}") from error
     except Exception as error:  # whatever a module may raise that is imported out of turn, or is the user's own
         raise UserError(f"{key}={target}: module {module_name} cannot be imported ({in_words(error)})") from error
     found = getattr(module, name, None)
