@@ -36,6 +36,8 @@ def test_the_page_has_an_example_in_each_section() -> None:
         "A metric",
         "A schedule",
         "An augmentation",
+        "An optimizer",
+        "A stage",
         "A LightningModule",
         "A compiled keras.Model",
     ]
