@@ -324,7 +324,7 @@ def test_a_stop_at_the_end_of_a_period_loses_no_step(tmp_path: Path, backend: st
     (run,) = runs(tmp_path)
     step = newest_step(run)
     assert step is not None and step >= 20
-    assert f"stopped at step {step}; resume={run.name} goes on from there" in ended.stderr
+    assert f"stopped at step {step}; resume={run.name} resumes from there" in ended.stderr
     assert resumed(tmp_path) == run
 
 
