@@ -282,7 +282,6 @@ FULL = """
 import sys
 from pathlib import Path
 from pipeline.errors import UserError
-from pipeline.runs.checkpoint import Writer
 from pipeline.runs.journal import Journal
 from pipeline.runs.records import read_metrics, read_status
 journal = Journal.begin(Path(sys.argv[1]), "full", {})
@@ -335,7 +334,6 @@ GOES_ON = """
 import subprocess, sys
 from pathlib import Path
 from pipeline.errors import UserError
-from pipeline.runs.checkpoint import Writer
 from pipeline.runs.journal import Journal
 root = Path(sys.argv[1])
 journal = Journal.begin(root, "x", {})
@@ -367,7 +365,6 @@ def test_a_run_that_cannot_be_written_does_not_go_on(tmp_path: Path, how: str, w
 WRITER = """
 import sys, time
 from pathlib import Path
-from pipeline.runs.checkpoint import Writer
 from pipeline.runs.journal import Journal
 journal = Journal.begin(Path(sys.argv[1]), "writer", {})
 journal.log({"a": 1.0}, 1)

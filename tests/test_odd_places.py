@@ -99,7 +99,7 @@ def test_a_sync_outlives_its_reader(tmp_path: Path) -> None:
     os.close(reader)
     words = [sys.executable, "-m", "pipeline.tracking", "sync", "."]
     done = subprocess.run(
-        words, cwd=tmp_path, env=environment(), stdout=writer, stderr=subprocess.PIPE, timeout=100, check=False
+        words, cwd=tmp_path, env=environment(), stdout=writer, stderr=subprocess.PIPE, timeout=600, check=False
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -111,7 +111,7 @@ def test_messages_on_a_full_disk_do_not_end_the_run(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(
             [*COMMAND, *DIGITS, "tracking=none"], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE,
-            stderr=full, text=True, timeout=100, check=False,
+            stderr=full, text=True, timeout=600, check=False,
         )  # fmt: skip
     assert ended.returncode == 0
     assert "test accuracy" in ended.stdout
@@ -137,6 +137,6 @@ def in_a_deleted_folder(folder: Path, command: list[str]) -> tuple[int, str]:
     (folder / "gone").mkdir()
     line = f"cd gone && rmdir ../gone && exec {shlex.join([sys.executable, *command])}"
     ended = subprocess.run(
-        ["sh", "-c", line], cwd=folder, env=environment(), capture_output=True, text=True, timeout=100, check=False
+        ["sh", "-c", line], cwd=folder, env=environment(), capture_output=True, text=True, timeout=600, check=False
     )
     return ended.returncode, ended.stderr
