@@ -64,6 +64,12 @@ class Severed(Squares):
 
 
 @spec
+class Scaled(Squares):
+    def torch(self):
+        return lambda outputs, targets: outputs.mul_(1.0).square().mean()
+
+
+@spec
 class Uncalled(Squares):
     def torch(self):
         import torch
@@ -143,7 +149,7 @@ class Sizes(Stage):
 """
 CHOICES = {
     "optimizer": ("Forgotten", "Unmade"),
-    "loss": ("Severed", "Uncalled"),
+    "loss": ("Severed", "Scaled", "Uncalled"),
     "profiler": ("Watch",),
     "loader": ("Idle", "Bare"),
     "stage": ("Empty", "Plain", "Numbers", "Columns", "Misread", "Sizes"),
@@ -175,6 +181,11 @@ REFUSED = {
 @pytest.mark.parametrize("word", REFUSED)
 def test_a_slip_is_refused_before_the_run(mine: Path, word: str) -> None:
     assert refused(mine, *WORDS, word, **KNOWN).startswith(REFUSED[word])
+
+
+def test_a_loss_that_changes_the_outputs_in_their_place_is_taken(mine: Path) -> None:
+    """As a training does: a net's outputs are no leaves of the graph."""
+    done(mine, *WORDS, "loss=scaled", **KNOWN)
 
 
 FAILED = {

@@ -152,7 +152,7 @@ def loss_of(experiment: Experiment, resolved: Resolved) -> Iterator[Callable[...
 
         def lowered(outputs: np.ndarray, *others: np.ndarray) -> np.ndarray:
             on_device, *rest = (torch.from_numpy(one).to(resolved.place.torch) for one in (outputs, *others))
-            found = function(on_device.requires_grad_(), *rest)
+            found = function(on_device.requires_grad_().clone(), *rest)  # as a net gives them, which may be changed
             if isinstance(found, torch.Tensor) and not found.requires_grad:
                 raise ValueError(
                     "gives a number without a gradient; compute it from the outputs in torch alone, without detach() "
