@@ -262,9 +262,11 @@ def test_tokens_between_sequences_that_are_left_out_are_noted(tmp_path: Path) ->
     note, *others = Text(**given, stride=40).load(tmp_path, 0).notes  # 20 sequences of 10 of the 799 that could be
     assert not others
     assert note == (
-        "dataset.stride=40: more than dataset.context=10, so that no training sequence predicts 75% of the training "
-        "text's tokens"
+        "dataset.stride=40: more than dataset.context=10, so that 600 of the training text's 800 tokens are predicted "
+        "by no training sequence"
     )
+    (few,) = Text(**given | {"context": 90}, stride=91).load(tmp_path, 0).notes  # 8 of 90; it was "0%" of a long text
+    assert ", so that 80 of the training text's 800 tokens are predicted by " in few
 
 
 def test_a_byte_order_mark_is_not_text(tmp_path: Path) -> None:

@@ -207,8 +207,8 @@ class Corpus(Dataset):
         if self.stride is None or self.stride <= self.context:
             return ()
         return (
-            f"dataset.stride={self.stride}: more than dataset.context={self.context}, so that no training sequence "
-            f"predicts {1 - train.y.size / (tokens - 1):.0%} of the training text's tokens",
+            f"dataset.stride={self.stride}: more than dataset.context={self.context}, so that "
+            f"{tokens - train.y.size:,} of the training text's {tokens:,} tokens are predicted by no training sequence",
         )
 
     def _odd_shares(self, documents: int, text: Divided, names: Sequence[str]) -> list[str]:
