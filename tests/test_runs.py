@@ -638,6 +638,15 @@ def test_the_time_that_a_run_lay_dead_is_none_that_it_took(tmp_path: Path) -> No
     assert re.fullmatch(r"took +(3|4)\d(\.\d)? s", line)
 
 
+def test_a_csv_names_a_folder_as_it_is(tmp_path: Path) -> None:
+    """A program opens what it reads there, where no reader needs to see each character."""
+    place = tmp_path / "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"  # in Persian, with a joiner of no width
+    run = a_run(place / "runs", 0.5)
+    shown = pipeline(place, "stage=runs", "stage.format=csv")
+    (row,) = csv.DictReader(shown.stdout.splitlines())
+    assert place / row["folder"] == run
+
+
 def test_columns_of_a_csv_have_different_heads(tmp_path: Path) -> None:
     """A metric called `error` stood where the reason of an end does."""
     journal = Journal.begin(tmp_path / "runs", "a", CONFIG)

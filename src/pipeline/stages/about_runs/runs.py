@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BeforeValidator, PositiveInt
 
-from pipeline.cli.streams import say
+from pipeline.cli.streams import printable_lines, say
 from pipeline.cli.terminal import messages, results
 from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError, bad_choice
@@ -91,7 +92,7 @@ class Runs(AboutRuns):
             short = _show(rows, self.best, self.columns, [run.id for run in every])
         else:
             text = _as_json(rows, self.columns) if self.format == "json" else _as_csv(rows, self.columns)
-            results().print(text, highlight=False, markup=False, soft_wrap=True, end="")
+            print(_for_program(text), end="")
         count = _count(len(rows), len(found), len(every), root) + SHORTENED * short
         said = [count + _going_on(rows), *misspelt(among, self.where)]
         said += unlike(found, self.best) if self.best is not None else []
@@ -172,6 +173,13 @@ def _result(run: Listed, name: str | None, others: Sequence[str]) -> str:
 def _column(run: Listed, key: str) -> str:
     """A measured number in a few digits, a setting as YAML writes it."""
     return figure(run.metrics[key]) if key in run.metrics else setting_text(run.value(key))
+
+
+def _for_program(text: str) -> str:
+    """A text as it is, but for what the encoding lacks; on a terminal with what nobody would see written out."""
+    if sys.stdout.isatty():
+        return printable_lines(text)
+    return text.encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding)
 
 
 def _as_json(runs: Sequence[Listed], columns: Sequence[str]) -> str:
