@@ -737,6 +737,14 @@ def test_an_output_folder_that_is_a_link_to_nothing(tmp_path: Path) -> None:
     assert refused(tmp_path, "stage=runs") == f"output_dir=runs: {why}"
 
 
+def test_an_output_folder_of_which_nothing_can_be_asked(tmp_path: Path) -> None:
+    """A name that is too long ended in a traceback, as did a folder that one may not enter."""
+    name = "a" * 300
+    said = refused(tmp_path, *DIGITS, f"output_dir={name}")
+    assert said.startswith(f"output_dir: cannot write {tmp_path / name}/") and said.endswith(": File name too long")
+    assert refused(tmp_path, "stage=runs", f"output_dir={name}") == f"output_dir={name}: File name too long"
+
+
 @pytest.mark.parametrize("size", ["16k", pytest.param("80k", marks=pytest.mark.wide)])
 def test_full_disk(size: str, tmp_path: Path) -> None:
     """16k: full before training. 80k: full when the model and its figures are written."""

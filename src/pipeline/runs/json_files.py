@@ -6,6 +6,7 @@ reader takes and which `float()` turns back.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import math
@@ -41,9 +42,10 @@ def cannot_write(path: Path, error: OSError, key: str = "output_dir: ") -> UserE
 
 def dangling_link(path: Path) -> str | None:
     """That `path`, or a folder above it, is a link that leads nowhere, in words; None where none is."""
-    for one in (path, *path.parents):
-        if one.is_symlink() and not one.exists():
-            return f"{one} is a link to {one.readlink()}, which does not exist"
+    with contextlib.suppress(OSError):  # a folder that may not be entered, a name that is too long
+        for one in (path, *path.parents):
+            if one.is_symlink() and not one.exists():
+                return f"{one} is a link to {one.readlink()}, which does not exist"
     return None
 
 

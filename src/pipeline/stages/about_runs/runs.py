@@ -117,7 +117,11 @@ class Runs(AboutRuns):
 def existing(output_dir: str) -> Path:
     """The folder of the runs. Raises UserError where there is none."""
     root = Path(output_dir).absolute()
-    if not root.is_dir():
+    try:
+        there = root.is_dir()
+    except OSError as error:  # above it is a folder that may not be entered, or its name is too long
+        raise UserError(f"output_dir={output_dir}: {error.strerror}") from error
+    if not there:
         why = dangling_link(root) or "no such folder, so it has no runs; the first run makes it"
         raise UserError(f"output_dir={output_dir}: {why}")
     return root
