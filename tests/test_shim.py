@@ -327,6 +327,36 @@ def test_what_hardware_refuses_is_refused(kernel: Kernel) -> None:
     assert "needs a warp of 32 threads, and has 16" in fault(kernel("float *x", TILE.format(0, 16)), 16, x)
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("float4 v = *reinterpret_cast<float4 *>(x + 1);\nx[0] = v.x + v.w;", "reads 16 bytes at"),
+        ("float4 v = __ldg(reinterpret_cast<float4 *>(x + 1));\nx[0] = v.x;", "reads 16 bytes at"),
+        ("*reinterpret_cast<float4 *>(x + 1) = make_float4(1, 2, 3, blockDim.x);", "writes 16 bytes at"),
+        ("float2 v = *reinterpret_cast<float2 *>(x + 1);\nx[0] = v.x + v.y;", "reads 8 bytes at"),
+        ("half2 v = *(reinterpret_cast<half2 *>(reinterpret_cast<half *>(x) + 1));\nx[0] = v.x;", "reads 4 bytes at"),
+        ("float4 v = *reinterpret_cast<float4 *>(x + 4);\nx[0] = v.x + v.w;", "reads 16 bytes out of bounds at"),
+    ],
+)
+def test_a_vector_is_one_access_whatever_is_done_with_its_parts(kernel: Kernel, body: str, said: str) -> None:
+    """g++ read the parts, each of which is aligned: the kernel was right here, and a GPU refuses it."""
+    whole = _aligned(np.zeros(8, np.float32))[:6]
+    found = fault(kernel("float *x", body), 1, column("x", whole))
+    assert said in found
+    assert "which is not a multiple of" in found or "x[4, 0], and x has 6 rows" in found
+
+
+def test_a_structure_of_ones_own_is_copied_from_where_its_parts_may_lie(kernel: Kernel) -> None:
+    x = _aligned(np.arange(16, dtype=np.float32))
+    body = """Pair p = *reinterpret_cast<Pair *>(x + 1);
+    float3 v = *reinterpret_cast<float3 *>(x + 5);
+    Eight e = *reinterpret_cast<Eight *>(x + 7);
+    x[0] = p.a + p.b + v.x + v.z + e.v[7];"""
+    before = "struct Pair { float a, b; };\nstruct Eight { float v[8]; };"
+    kernel("float *x", body, before).launch((1, 1, 1), (1, 1, 1), [column("x", x)])
+    assert x[0] == 1 + 2 + 5 + 7 + 14
+
+
 def test_a_kernel_that_never_ends_is_stopped(kernel: Kernel) -> None:
     said = fault(kernel("int *x", "while (x[0] == 0) {}"), 1, column("x", np.zeros(1, np.int32)), steps=1000)
     assert "has not ended within the limit of steps (mine.cu:6)" in said

@@ -259,8 +259,8 @@ static void checked_access(const void *place, size_t bytes, bool writes, bool at
     Region *region = region_of(address);
     // g++ guards the initialisation of a thread_local class by a byte beside it, which the kernel does not know of.
     if (region && !region->view && bytes == 1 && region->granule > 1) return;
+    if (region && region->view) check_view(*region, address, bytes, writes, from);
     if (!region || address + bytes > region->end) refuse_place(address, bytes, writes, from);
-    if (region->view) check_view(*region, address, bytes, writes, from);
     if (region->pieces.empty()) return;
     if (writes && !region->view) check_products(address, bytes, from);
     Stamp present = stamp_of(*running, from);

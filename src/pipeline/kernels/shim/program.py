@@ -30,6 +30,7 @@ WATCHED = (
     "-fsanitize-coverage=trace-pc",
     "-fno-extern-tls-init",
     "-fno-gnu-unique",
+    "-fno-tree-sra",  # one access for a vector, as float4: its parts would be checked, and not that it is aligned
     "-fno-strict-aliasing",  # what one type wrote is read as another, as float4
     "-fno-finite-loops",  # C++ lets a compiler leave out a loop that never ends
     "-Wno-unknown-pragmas",
