@@ -442,6 +442,14 @@ COURSE: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
     ),
     "bits": ("", "x[t] = __popc(t) + __clz(t) + __ffs(t);", lambda t: np.array([_bits(int(one)) for one in t])),
     "bytes": ("", "x[t] = __dp4a(0x01010101, 0x0201ff03, int(t));", lambda t: t + 5),
+    "unsigned bytes": ("", "unsigned ones = 0x01010101; x[t] = __dp4a(0xff000002u, ones, t);", lambda t: t + 257),
+    "vectors of bytes": (
+        "",
+        "x[t] = __dp4a(make_uchar4(255, 1, 0, 0), make_uchar4(255, 2, 0, 0), t);",
+        lambda t: t + 65027,
+    ),
+    "groups of an xor shuffle": ("", "x[t] = __shfl_xor_sync(~0u, y[t], 8, 8);", lambda t: np.where(t & 8, t - 8, t)),
+    "a sum of short numbers": ("", "short n = 3000; x[t] = __reduce_add_sync(~0u, n);", lambda t: 0 * t + 96000),
     "an up shuffle": ("", "x[t] = __shfl_up_sync(~0u, y[t], 1);", lambda t: np.where(t % 32, t - 1, t)),
     "a narrow shuffle": ("", "x[t] = __shfl_down_sync(~0u, y[t], 3, 8);", lambda t: np.where(t % 8 < 5, t + 3, t)),
     "a narrow broadcast": ("", "x[t] = __shfl_sync(~0u, y[t], 10, 8);", lambda t: t // 8 * 8 + 2),
@@ -559,6 +567,7 @@ def test_two_names_of_dynamic_shared_memory_are_refused(kernel: Kernel) -> None:
         ("float *x", "has 1 parameter, and is called with 2"),
         ("float *x, double by", "parameter 2 is a real number of 8 bytes, and gets a real number of 4 bytes"),
         ("float *x, int by", "parameter 2 is a whole number of 4 bytes, and gets a real number of 4 bytes"),
+        ("float *x, half by", "parameter 2 is a class of 2 bytes, and gets a real number of 4 bytes"),
         ("float x, float by", "parameter 1 is a real number of 4 bytes, and gets a pointer of 8 bytes"),
     ],
 )
@@ -593,6 +602,9 @@ def test_what_atomics_do_not_order_is_a_race(kernel: Kernel) -> None:
     assert x[0] == 192
     plain = kernel("float *x", "atomicAdd(x, 1);\nif (threadIdx.x == 5) x[0] = 0;")
     assert re.search(r"writes x\[0, 0\] .*, which thread \d+ wrote .*: a race", fault(plain, 64, column("x", x)))
+    first = kernel("float *x", "if (threadIdx.x == 0) x[0] = 0;\natomicAdd(x, 1);")
+    for seed in range(8):  # whichever of the two is first; its own atomic hid what thread 0 wrote before
+        assert "a race" in fault(first, 2, column("x", x), seed=seed)
     fresh = kernel("float *x", "__shared__ int n;\natomicAdd(&n, 1);")
     assert "where nobody has written" in fault(fresh, 32, column("x", x))
     variable = kernel("float *x", "n = threadIdx.x;", "__device__ int n;")

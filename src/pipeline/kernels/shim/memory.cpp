@@ -178,6 +178,14 @@ void remember_reader(Piece &piece, const Region &region, const Stamp &present)
     piece.reader = present;
 }
 
+// Whether an atomic would take the place of an ordinary write of its own thread that races with the atomics of others.
+bool hides(const Stamp &present, const Stamp &before)
+{
+    return present.atomic && !before.atomic && before.block == present.block && before.thread == present.thread &&
+           before.barriers == present.barriers && before.warp_barriers == present.warp_barriers &&
+           before.clock == present.clock;
+}
+
 void check_piece(Piece &piece, const Region &region, const Stamp &present, uintptr_t address, bool writes)
 {
     const bool written = happened(piece.writer, region, present);
@@ -188,6 +196,7 @@ void check_piece(Piece &piece, const Region &region, const Stamp &present, uintp
     if (!writes) return remember_reader(piece, region, present);
     check_race(piece.reader, region, present, address, "writes", "read");
     check_race(piece.other, region, present, address, "writes", "read");
+    if (written && hides(present, piece.writer)) return;
     piece.writer = present;
 }
 

@@ -164,7 +164,7 @@ class Program:
             has = plural(len(declared), "parameter")
             raise UserError(f"{self.source.name}: has {has}, and is called with {len(given)}")
         for number, (has, gets) in enumerate(zip(declared, given, strict=True), 1):
-            if has != gets and "s" not in (has[0], gets[0]):
+            if has[1:] != gets[1:] or (has != gets and "s" not in (has[0], gets[0])):
                 raise UserError(
                     f"{self.source.name}: parameter {number} is {_in_words(has)}, and gets {_in_words(gets)}"
                 )
@@ -343,7 +343,7 @@ def _parameter(argument: Argument) -> str:
 
 
 def _in_words(parameter: str) -> str:
-    kinds = {"p": "a pointer", "i": "a whole number", "f": "a real number"}
+    kinds = {"p": "a pointer", "i": "a whole number", "f": "a real number", "s": "a class"}
     return f"{kinds[parameter[0]]} of {parameter[1:]} bytes"
 
 

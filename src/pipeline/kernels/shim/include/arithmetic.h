@@ -45,7 +45,13 @@ inline int __dp4a(int a, int b, int sum)
     for (int i = 0; i < 32; i += 8) sum += static_cast<signed char>(a >> i) * static_cast<signed char>(b >> i);
     return sum;
 }
+inline unsigned __dp4a(unsigned a, unsigned b, unsigned sum)
+{
+    for (int i = 0; i < 32; i += 8) sum += (a >> i & 0xffu) * (b >> i & 0xffu);
+    return sum;
+}
 inline int __dp4a(char4 a, char4 b, int sum) { return sum + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
+inline unsigned __dp4a(uchar4 a, uchar4 b, unsigned sum) { return sum + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
 
 namespace shim {
 template <class To, class From>

@@ -35,42 +35,48 @@ SHIM_CALL inline void exchange(void **lanes)
     }
 }
 
-// `width`: the warp falls into groups of so many lanes. Of a `source` outside of its group a lane gets its own value.
+// `width`: the warp falls into groups of so many lanes. Of a `source` before `first` or behind its group a lane gets its
+// own value.
 template <class T>
-SHIM_CALL T shuffled(const char *name, int line, unsigned mask, T value, int source, int width)
+SHIM_CALL T shuffled(const char *name, int line, unsigned mask, T value, int source, int width, int first)
 {
     static_assert(sizeof(T) <= 8, "shuffles move up to 8 bytes");
     if (width < 1 || width > 32 || (width & (width - 1))) refuse("%s (line %d) of width %d: it is 1, 2, 4, 8, 16 or 32", name, line, width);
-    const int mine = lane(), first = mine & ~(width - 1);
-    Shuffle offer{0, unsigned(source >= first && source < first + width ? source : mine)};
+    const int mine = lane(), last = mine | (width - 1);
+    Shuffle offer{0, unsigned(source >= first && source <= last ? source : mine)};
     memcpy(&offer.bits, &value, sizeof value);
     warp_collective(name, line, mask, false, &offer, exchange);
     memcpy(&value, &offer.bits, sizeof value);
     return value;
 }
 
+SHIM_OWN inline int first_of_group(int width) { return lane() & ~(width - 1); }
+
 }  // namespace shim
 
 template <class T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32, int line = __builtin_LINE())
 {
-    const int first = shim::lane() & ~(width - 1);
-    return shim::shuffled("__shfl_sync", line, mask, value, first + (source & (width - 1)), width);
+    const int first = shim::first_of_group(width);
+    return shim::shuffled("__shfl_sync", line, mask, value, first + (source & (width - 1)), width, first);
 }
 template <class T>
 T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, int line = __builtin_LINE())
 {
-    return shim::shuffled("__shfl_up_sync", line, mask, value, int(shim::lane()) - int(by), width);
+    const int source = int(shim::lane()) - int(by);
+    return shim::shuffled("__shfl_up_sync", line, mask, value, source, width, shim::first_of_group(width));
 }
 template <class T>
 T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, int line = __builtin_LINE())
 {
-    return shim::shuffled("__shfl_down_sync", line, mask, value, int(shim::lane()) + int(by), width);
+    const int source = int(shim::lane()) + int(by);
+    return shim::shuffled("__shfl_down_sync", line, mask, value, source, width, shim::first_of_group(width));
 }
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int with, int width = 32, int line = __builtin_LINE())
 {
-    return shim::shuffled("__shfl_xor_sync", line, mask, value, int(shim::lane()) ^ with, width);
+    constexpr int FIRST = 0;  // this one alone reads lanes of the groups before its own
+    return shim::shuffled("__shfl_xor_sync", line, mask, value, int(shim::lane()) ^ with, width, FIRST);
 }
 
 namespace shim {
@@ -118,21 +124,18 @@ inline int __all_sync(unsigned mask, int holds, int line = __builtin_LINE())
 }
 inline unsigned __activemask() { return 0xffffffffu; }  // the calls that it is for are made by whole warps here
 
-template <class T>
-T __reduce_add_sync(unsigned mask, T value, int line = __builtin_LINE())
-{
-    return shim::reduced("__reduce_add_sync", line, mask, value, shim::Sum());
-}
-template <class T>
-T __reduce_min_sync(unsigned mask, T value, int line = __builtin_LINE())
-{
-    return shim::reduced("__reduce_min_sync", line, mask, value, shim::Least());
-}
-template <class T>
-T __reduce_max_sync(unsigned mask, T value, int line = __builtin_LINE())
-{
-    return shim::reduced("__reduce_max_sync", line, mask, value, shim::Greatest());
-}
+#define SHIM_REDUCE(NAME, T, COMBINE)                                     \
+    inline T NAME(unsigned mask, T value, int line = __builtin_LINE())    \
+    {                                                                     \
+        return shim::reduced(#NAME, line, mask, value, COMBINE());        \
+    }
+SHIM_REDUCE(__reduce_add_sync, int, shim::Sum)
+SHIM_REDUCE(__reduce_add_sync, unsigned, shim::Sum)
+SHIM_REDUCE(__reduce_min_sync, int, shim::Least)
+SHIM_REDUCE(__reduce_min_sync, unsigned, shim::Least)
+SHIM_REDUCE(__reduce_max_sync, int, shim::Greatest)
+SHIM_REDUCE(__reduce_max_sync, unsigned, shim::Greatest)
+#undef SHIM_REDUCE
 
 namespace shim {
 template <class T>
