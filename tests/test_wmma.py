@@ -8,6 +8,7 @@ import json
 import math
 import re
 import shutil
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import done, pipeline, runs, status, write_files
+from command import COMMAND, LONG, done, environment, pipeline, runs, status, write_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from in_backend import experiment
@@ -397,6 +398,29 @@ def test_a_cache_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: 
             "name another with PIPELINE_CACHE"
         )
     build_as(Wmma, {"kernels": ("numpy",)}, "stage").rehearse(NOTHING, NOTHING)  # nothing is compiled
+
+
+@pytest.mark.wide
+def test_a_cache_that_has_all_may_be_read_only(tmp_path: Path) -> None:
+    """As in an image of a container: what is compiled lies there, and nothing has to be written."""
+    cache = tmp_path / "cache"
+    mount = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+    prefix = ["unshare", "-rm", "sh", "-c", mount, str(cache)]
+    words = ("stage=wmma", "stage.kernels=[numpy,cpu_naive]", "stage.sizes=[16]", "stage.seconds=0.01", "tracking=none")
+    done(tmp_path, *words, PIPELINE_CACHE=str(cache))
+    if shutil.which("unshare") is None or subprocess.run([*prefix, "true"], check=False).returncode:
+        pytest.skip("no user namespace with mounts here")
+    again = subprocess.run(
+        [*prefix, *COMMAND, *words],
+        cwd=tmp_path,
+        env=environment(PIPELINE_CACHE=str(cache)),
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+        check=False,
+    )
+    assert again.returncode == 0, again.stderr
+    assert [status(run).state for run in runs(tmp_path)] == ["FINISHED", "FINISHED"]
 
 
 @pytest.mark.wide

@@ -21,7 +21,7 @@ from pipeline.kernels.named import every, kernels_of
 from pipeline.kernels.on_card import asked, on_card
 from pipeline.kernels.printed import Printed
 from pipeline.kernels.verify import all_cases, is_ours, missing_of, raised, refusal_of
-from pipeline.machine.cache_folder import written_folder
+from pipeline.machine.cache_folder import cache_root, written_folder
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
 from pipeline.machine.threads import check_threads
@@ -277,7 +277,8 @@ class Wmma(Stage):
 
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
         """Refuse a cache folder that cannot keep what is compiled, and kernels of the user's that do not compile."""
-        if any(kernel.user_files for kernel in self.chosen):
+        compiled_before = any((cache_root(None) / "kernels").glob("*.so"))  # all of them, perhaps: nothing is written
+        if any(kernel.user_files for kernel in self.chosen) and not compiled_before:
             written_folder("kernels")
         with on_card(asked(experiment.device.name)):
             for kernel in self.kernels or ():
