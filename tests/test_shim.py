@@ -510,6 +510,13 @@ COURSE: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
         "float4 v = reinterpret_cast<float4 *>(s)[t / 4];\nx[t] = v.x;",
         lambda t: t // 4 * 4,
     ),
+    "aligned as a type": (
+        "struct alignas(float4) Four { float v[4]; };\n"
+        "template <class T, int N> struct alignas(sizeof(T) * N) Many { T v[N]; };",
+        "__shared__ alignas(float4) float s[4];\nalignas(double2) float own[4];\n"
+        "x[t] = alignof(Four) + alignof(Many<half, 4>) + alignof(s) + alignof(own);",
+        lambda t: 0 * t + 16 + 8 + 16 + 16,
+    ),
     "asserted": (
         "__device__ __noinline__ float twice(float of) { return 2 * of; }",
         "assert(t < 64); x[t] = twice(fmaf(y[t], 1, 0)) * __saturatef(9) * rsqrtf(1) + isnan(y[t]);",

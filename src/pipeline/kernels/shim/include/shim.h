@@ -19,7 +19,7 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
-#define alignas(bytes) __align__(bytes)  // which g++ takes behind __shared__ too
+#define alignas(...) __align__(shim::alignment<__VA_ARGS__>())  // which g++ takes behind __shared__ too
 #define __builtin_assume(condition) ((condition) ? void() : __builtin_unreachable())
 
 // Shared memory belongs to a block, and one operating-system thread runs one block at a time. So "one copy for each
@@ -31,6 +31,16 @@
 // the return address lies in the kernel.
 #define SHIM_OWN __attribute__((no_sanitize_thread, no_sanitize_coverage))
 #define SHIM_CALL __attribute__((noinline)) SHIM_OWN
+
+namespace shim {
+
+// What is written in alignas(...): a number of bytes, or a type.
+template <size_t BYTES>
+constexpr size_t alignment() { return BYTES; }
+template <class T>
+constexpr size_t alignment() { return alignof(T); }
+
+}  // namespace shim
 
 #include "vectors.h"
 
