@@ -362,12 +362,15 @@ def test_linux_only(tmp_path: Path) -> None:
     assert modules.isdisjoint({*HEAVY, "pydantic", "hydra", "psutil", "rich"})
 
 
+JOINED = "\u0645\u06cc\u200c\U0001f469\u200d\U0001f52c"  # a letter of Persian, a woman at a microscope
+
+
 def test_no_control_characters_reach_the_terminal() -> None:
     """Names come from configs, from files and from the user's modules; rich's own commands stay."""
     out = io.StringIO()
     console = Terminal(file=out, force_terminal=True, width=100, color_system="truecolor")
-    name = "\x1b]0;title\x1b[31mred\x9b\u202e\u200e\u200b\u2028\ufeff"
-    escaped = r"\x1b]0;title\x1b[31mred\x9b\u202e\u200e\u200b\u2028\ufeff"
+    name = "\x1b]0;title\x1b[31mred\x9b\u202e\u200e\u200b\u2028\ufeff" + JOINED
+    escaped = r"\x1b]0;title\x1b[31mred\x9b\u202e\u200e\u200b\u2028\ufeff" + JOINED
     run = Run(None, console)  # type: ignore[arg-type]
     run.say(f"{name}\nand a second line")
     show(console, name, [(name, name)])
@@ -380,9 +383,10 @@ def test_no_control_characters_reach_the_terminal() -> None:
 
 
 def test_what_nobody_sees_is_written_out_wherever_a_text_is_printed() -> None:
-    """By Unicode's categories: controls, marks of format (direction, joiners, of no width), line and paragraph
-    separators and halves of letters. Spaces of other widths, as Chinese has them, are seen."""
-    unseen = {letter for letter in map(chr, range(0x110000)) if category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+    """By Unicode's categories: controls, marks of format (direction, of no width), line and paragraph separators and
+    halves of letters. Spaces of other widths, as Chinese has them, are seen, and joiners by their neighbours."""
+    letters = {letter for letter in map(chr, range(0x110000)) if category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+    unseen = letters - set(JOINED)
     assert {"\x00", "\xad", "\u200e", "\u200f", "\u2066", "\u2029", "\ud800", "\U000e0001"} < unseen
     for letter in unseen:
         assert printable(letter) == repr(letter)[1:-1]

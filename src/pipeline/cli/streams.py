@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 # Unicode's categories of controls (ESC starts a command to the terminal), of marks of format (the direction of writing,
-# joiners, what has no width), of halves of letters and of separators of lines and paragraphs.
+# what has no width), of halves of letters and of separators of lines and paragraphs.
 UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+JOINERS = "\u200c\u200d"  # seen by how the letters beside them are joined: in Persian, in Hindi, in emoji
 NARROWEST = 20  # columns of a terminal that messages are folded for
 MESSAGES = 2  # the descriptor of standard error
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -34,7 +35,7 @@ class _Escapes(dict[int, str]):
         return self[code]
 
 
-_IN_A_LINE, _IN_LINES = _Escapes(), _Escapes("\n\t")
+_IN_A_LINE, _IN_LINES = _Escapes(JOINERS), _Escapes(JOINERS + "\n\t")
 
 
 def printable(text: str) -> str:
