@@ -1271,6 +1271,25 @@ def test_a_first_kernel_of_whole_tiles_says_so_and_is_verified_on_those(tmp_path
     assert narrow.refusal(Gemm(m=16, n=32, k=1, dtype="fp16", order="row")) is None
     said = "takes M, N and K that are multiples=[32, 16, 1]"
     assert narrow.refusal(Gemm(m=16, n=32, k=1, dtype="fp16")) == said
+    by_rows = "by rows takes N, M and K that are multiples=[32, 16, 1]"
+    assert narrow.refusal(Gemm(m=32, n=16, k=1, dtype="fp16", order="row")) == by_rows
+
+
+@pytest.mark.skipif(not available(), reason="no g++")
+@pytest.mark.parametrize("side", [16, 64, 128])
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("+ k * lda, lda", "+ k * M, M"), ("D + at, c, ldc", "D + at, c, lda"), ("k < K", "k < M"), ("k < K", "k < N")],
+)
+def test_what_whole_tiles_leave_to_be_verified_tells_the_sizes_apart(
+    right: str, wrong: str, side: int, tmp_path: Path
+) -> None:
+    """Of tiles of 32 and more four problems were left, without padding and with K as large as M."""
+    file = tmp_path / "first.cu"
+    file.write_text(FIRST.replace(right, wrong))
+    kernel = Source(file=str(file), block=(32, 1, 1), multiples=(side, side, side))
+    assert wrong in file.read_text()
+    assert verify(kernel, all_cases("fp16"), kernel.rehearse, 0).fault is not None
 
 
 def test_a_launch_of_the_users_is_named_where_it_may_be_the_mistake(tmp_path: Path) -> None:

@@ -55,10 +55,12 @@ class Source(CudaSource):
 
     def refusal(self, gemm: Gemm) -> str | None:
         """Also of sizes that are not `multiples`; by rows M and N change places."""
-        columns = gemm if gemm.order == "column" else gemm.turned
+        by_columns = gemm.order == "column"
+        columns = gemm if by_columns else gemm.turned
         sizes = zip((columns.m, columns.n, columns.k), self.multiples, strict=True)
         if any(size % multiple for size, multiple in sizes):
-            return f"takes M, N and K that are multiples={list(self.multiples)}"
+            takes = "takes M, N and K" if by_columns else "by rows takes N, M and K"
+            return f"{takes} that are multiples={list(self.multiples)}"
         return super().refusal(gemm)
 
     @property
