@@ -81,12 +81,13 @@ class Attention(nn.Module):
             query, key = self.turn(query, at), self.turn(key, at)
         if past is not None:
             key, value, seen = past.joined(key, value)
+        later = past is not None and past.at_BT is not None  # a token behind all those that it may look at
         found_BHTK = functional.scaled_dot_product_attention(
             query,
             key,
             value,
             attn_mask=seen,
-            is_causal=self.block.causal and seen is None and other_BSD is None,
+            is_causal=self.block.causal and seen is None and other_BSD is None and not later,
             enable_gqa=self.block.key_heads != self.block.heads,
         )
         merged: torch.Tensor = self.output(found_BHTK.transpose(1, 2).flatten(2))

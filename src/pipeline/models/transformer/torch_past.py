@@ -8,7 +8,7 @@ import torch
 class Now:
     """Where the tokens at hand stand: at the beginning, or one of each row at its own position.
 
-    `seen`: (B, 1, 1, S) of the slots that they may look at.
+    `most`: how many slots are in use; `seen`: (B, 1, 1, S) of those that the tokens may look at, None if all.
     """
 
     def __init__(self) -> None:
@@ -16,8 +16,9 @@ class Now:
 
     def go_to(self, at_B: torch.Tensor, device: torch.device) -> None:
         """One token of each row, at position `at`."""
-        self.at_BT, self.rows_B = at_B[:, None], torch.arange(len(at_B))
-        self.seen = (torch.arange(int(at_B.max()) + 1) <= self.at_BT)[:, None, None].to(device)
+        self.at_BT, self.rows_B, self.most = at_B[:, None], torch.arange(len(at_B)), int(at_B.max()) + 1
+        everything = int(at_B.min()) + 1 == self.most
+        self.seen = None if everything else (torch.arange(self.most) <= self.at_BT)[:, None, None].to(device)
 
 
 class Past:
@@ -38,13 +39,19 @@ class Past:
     def joined(
         self, key_BHTK: torch.Tensor, value_BHTK: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Keep new keys and values; those to attend to, and what of them is seen (None: by the causal order)."""
+        """Keep new keys and values; those to attend to, and what of them is seen.
+
+        None: of the first tokens by the causal order, later all.
+        """
         batch, heads, length, head = key_BHTK.shape
         if self.now.at_BT is None:
             shape = (batch, heads, self.slots, head)
             self.keys, self.values = key_BHTK.new_zeros(shape), value_BHTK.new_zeros(shape)
             self.keys[:, :, :length], self.values[:, :, :length] = key_BHTK, value_BHTK
             return key_BHTK, value_BHTK, None
-        rows, at_B, most = self.now.rows_B, self.now.at_BT[:, 0], self.now.seen.shape[-1]
-        self.keys[rows, :, at_B], self.values[rows, :, at_B] = key_BHTK[:, :, 0], value_BHTK[:, :, 0]
+        rows, at_B, most = self.now.rows_B, self.now.at_BT[:, 0], self.now.most
+        if self.now.seen is None:  # the same slot of all rows
+            self.keys[:, :, most - 1], self.values[:, :, most - 1] = key_BHTK[:, :, 0], value_BHTK[:, :, 0]
+        else:
+            self.keys[rows, :, at_B], self.values[rows, :, at_B] = key_BHTK[:, :, 0], value_BHTK[:, :, 0]
         return self.keys[:, :, :most], self.values[:, :, :most], self.now.seen
