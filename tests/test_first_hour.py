@@ -19,6 +19,7 @@ INTERRUPTED = "Press Ctrl-C while it trains"
 VARYING = (  # what is another on another machine or at another time
     (re.compile(r"\d{8}-\d{6}-(\S+)-[0-9a-f]{4}\b"), r"RUN-\1"),
     (re.compile(r"\d[\d.,]*(s|min)?\b"), "N"),
+    (re.compile(r"\bN ms\b"), "N s"),  # of a fast machine
     (re.compile(r"\([^()]*; auto: [^()]*\)"), "(PROCESSOR)"),
     (re.compile(r"[\s*~]+"), " "),  # they mark the best, which may be another
 )
