@@ -113,6 +113,21 @@ def test_a_large_model_is_read_by_the_quicker_library(
     assert np.abs(found[0] - whole).max() < 1e-5 * np.abs(whole).max()
 
 
+@pytest.mark.parametrize("read_bytes", [1e6, 1e9])
+def test_layers_of_the_users_own_are_stored_for_rows_too(read_bytes: float) -> None:
+    """torch multiplies by them, which asks MKL: along their longer side, whatever the model's size."""
+    import torch
+
+    experiment(
+        "torch", stage="train", dataset="moby_dick", model=("gpt", {"layers": 1, "heads": 1, "width": 8})
+    ).backend.load()
+    from pipeline.backends.torch.generate import lay_for_rows
+
+    net = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Linear(32, 8))
+    lay_for_rows(net, read_bytes)
+    assert [one.is_contiguous() for one in net.parameters() if one.ndim == 2] == [False, True]
+
+
 @pytest.mark.wide
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_a_cache_changes_no_token_and_no_logit_in_keras(backend: str, tmp_path: Path) -> None:

@@ -66,11 +66,13 @@ def lay_for_rows(net: nn.Module, read_bytes: float) -> None:
     A token's step reads all of them once. Where no cache holds them and oneDNN is quicker, it reads them column by
     column; otherwise MKL reads them along their longer side, square ones by columns.
     """
-    by_onednn = read_bytes >= LARGE_READ_BYTES and onednn_is_quicker()
+    large = read_bytes >= LARGE_READ_BYTES and onednn_is_quicker()
     for module in net.modules():
-        if isinstance(module, Linear):
+        if isinstance(module, nn.Linear):
             kernel = module.weight
             if kernel.device.type == "cpu" and kernel.dtype == torch.float32:
-                module.by_onednn = by_onednn
-                if by_onednn or len(kernel) >= kernel.shape[1]:
+                by_columns = len(kernel) >= kernel.shape[1]
+                if large and isinstance(module, Linear):  # torch's own layer asks MKL
+                    module.by_onednn = by_columns = True
+                if by_columns:
                     kernel.data = kernel.data.t().contiguous().t()

@@ -178,7 +178,7 @@ void remember_reader(Piece &piece, const Region &region, const Stamp &present)
     piece.reader = present;
 }
 
-// Whether an atomic would take the place of an ordinary write of its own thread that races with the atomics of others.
+// Whether an atomic would take the place of an ordinary write by the same thread that races with the atomics of others.
 bool hides(const Stamp &present, const Stamp &before)
 {
     return present.atomic && !before.atomic && before.block == present.block && before.thread == present.thread &&
