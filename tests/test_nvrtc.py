@@ -216,6 +216,27 @@ def test_a_source_that_does_not_compile_is_shown_with_the_compilers_lines() -> N
         _compiled('extern "C" __global__ void gemm(int *x) { x[0] = nothing; }')
 
 
+GROUPED = """#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+namespace cg = cooperative_groups;
+extern "C" __global__ void gemm(float *x) {
+    auto tile = cg::tiled_partition<32>(cg::this_thread_block());
+    x[threadIdx.x] = cg::reduce(tile, x[threadIdx.x], cg::plus<float>());
+}
+"""
+
+
+def test_a_kernel_with_cooperative_groups_compiles() -> None:
+    """Their headers include those of another package, which the extra `kernels` has."""
+    assert sass.instructions(_compiled(GROUPED).cubin)["SHFL"]
+
+
+def test_a_header_of_another_package_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "is_installed", lambda name: name != "nvidia-cuda-cccl")
+    with pytest.raises(UserError, match=r"nvidia-cuda-cccl is not installed; .*pip install .*\[kernels\]'\)$"):
+        _compiled('#include <cuda/nothing_of_the_kind>\nextern "C" __global__ void gemm(int *x) { x[0] = 1; }')
+
+
 LARGE = """extern "C" __global__ void gemm(float *x) {
     __shared__ float kept[100000];
     kept[threadIdx.x] = x[threadIdx.x];
@@ -297,12 +318,12 @@ def headers_in(*roots: Path) -> SimpleNamespace:
 
 def test_headers_may_lie_in_two_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One has the package of mma.h, the other that of crt/mma.h, which it includes."""
-    (whole,) = nvrtc._library()[0]
+    whole, *_ = nvrtc._library()[0]
     for root, left_out in (("one", "crt"), ("two", "mma.h")):
         folder = tmp_path / root / "cu13" / "include"
         folder.mkdir(parents=True)
         for file in whole.iterdir():
-            if file.name != left_out:
+            if file.name not in (left_out, "cccl"):
                 (folder / file.name).symlink_to(file)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: headers_in(tmp_path / "one", tmp_path / "two"))
     monkeypatch.setattr(nvrtc, "missing_packages", lambda: None)

@@ -22,6 +22,7 @@ from pipeline.machine.installed import is_installed, not_installed
 
 HEADERS = ("nvidia-cuda-runtime", "nvidia-cuda-crt")
 PACKAGES = ("cuda-bindings", "nvidia-cuda-nvrtc", *HEADERS, "nvidia-cuda-nvdisasm")
+GROUPS = "nvidia-cuda-cccl"  # headers that cooperative_groups.h includes: kernels of the user's alone need them
 FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 REGISTERS = re.compile(r"Used (\d+) registers")
 SHARED = re.compile(r"(\d+) bytes smem")
@@ -140,7 +141,7 @@ def _explained(error: UserError, log: str) -> UserError:
     if missing is None:
         return error
     if missing[1].startswith(("cuda/", "nv/")):
-        return UserError(f"{error} (pip install nvidia-cuda-cccl brings it)")
+        return error if is_installed(GROUPS) else UserError(f"{error} ({not_installed((GROUPS,), ('kernels',))})")
     return UserError(f"{error} (NVRTC has none of the host's headers; printf and assert need none)")
 
 
@@ -192,7 +193,7 @@ def _library() -> tuple[tuple[Path, ...], Any]:
         ctypes.CDLL(str(library))  # cuda.bindings takes one that is loaded, and seeks it in this environment alone
     folders = [root / "include" for root in roots]
     found = [next((one for one in folders if (one / name).is_file()), None) for name in ("mma.h", "crt/mma.h")]
-    beside = [one / "cccl" for one in folders if (one / "cccl").is_dir()]  # of nvidia-cuda-cccl, where it is installed
+    beside = [one / "cccl" for one in folders if (one / "cccl").is_dir()]  # of GROUPS
     headers = tuple(dict.fromkeys((*(one for one in found if one is not None), *beside)))
     if None in found:
         raise UserError(

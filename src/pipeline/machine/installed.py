@@ -22,7 +22,10 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "huggingface": ("datasets",),
     "text": ("tokenizers",),
     "study": ("dvc", "ruamel.yaml"),
-    "kernels": ("cuda-bindings", "nvidia-cuda-crt", "nvidia-cuda-nvdisasm", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime"),
+    "kernels": (
+        *("cuda-bindings", "nvidia-cuda-cccl", "nvidia-cuda-crt"),
+        *("nvidia-cuda-nvdisasm", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime"),
+    ),
     "triton": ("triton",),
     "slurm": ("submitit",),
     "ray": ("ray",),
