@@ -17,8 +17,9 @@ from pipeline.datasets import text_overlap
 from pipeline.datasets.duplicates import hashes, in_one_dtype, overlap
 from pipeline.datasets.text import Text
 from pipeline.datasets.text_overlap import WINDOW, Common, common, counted, fingerprints, sampled
-from pipeline.runs.result import read_result
-from pipeline.stages.contamination import UNKNOWN, _contamination, learned_by, lineage
+from pipeline.runs.json_files import write_json
+from pipeline.runs.result import Result, read_result
+from pipeline.stages.contamination import UNKNOWN, _contamination, learned_by, lineage, noted
 
 SMALL = (
     "stage=transformer",
@@ -249,3 +250,20 @@ def test_pairs_that_were_trained_on(tmp_path: Path) -> None:
         )[0]
     )
     assert 100 < count <= 150
+
+
+def test_what_runs_of_older_versions_noted_of_their_test_is_said_again(tmp_path: Path) -> None:
+    then = "model.start: one was trained on data that cannot be loaded: contamination of this test cannot be ruled out"
+    write_json(tmp_path / "result.json", Result((), notes=(then, "another note")).plain())
+    assert noted(tmp_path) == (then,)
+
+
+def test_a_run_of_a_version_that_did_not_look_for_contamination(tmp_path: Path) -> None:
+    write_json(tmp_path / "result.json", Result(()).plain())
+    write_json(tmp_path / "receipt.json", {})
+    for model, count in (("{start: first/weights.npz}", 1), ("{start: null}", 0)):
+        (tmp_path / "config.yaml").write_text(f"model: {model}")
+        assert [note.endswith(UNKNOWN) for note in noted(tmp_path)] == [True] * count
+    (tmp_path / "config.yaml").write_text("model: {start: first/weights.npz}")
+    write_json(tmp_path / "receipt.json", {"held_out": {}})
+    assert noted(tmp_path) == ()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 UNKNOWN = "contamination of what is held out here cannot be ruled out"
+UNKNOWN_BEFORE = "contamination of this test cannot be ruled out"  # in the words of older versions
 
 
 def said_of_contamination(experiment: Experiment, data: Data, receipt: Mapping[str, Any]) -> Iterator[str]:
@@ -52,9 +53,14 @@ def said_of_contamination(experiment: Experiment, data: Data, receipt: Mapping[s
 
 
 def noted(run: Path) -> tuple[str, ...]:
-    """What a training has noted of its test: its result says so again wherever it is measured again."""
+    """What a training has noted of its test: its result says so again wherever it is measured again.
+
+    A receipt without `held_out` is of a version that did not look.
+    """
+    if starts(read_config(run)) and "held_out" not in read_json(run / "receipt.json"):
+        return (f"model.start: nothing compared this test with what that model was trained on: {UNKNOWN}",)
     result = read_result(run)
-    ends = (f"(contamination): {OPTIMISTIC['test']}", UNKNOWN)
+    ends = (f"(contamination): {OPTIMISTIC['test']}", UNKNOWN, UNKNOWN_BEFORE)
     return tuple(note for note in (result.notes if result else ()) if note.endswith(ends))
 
 
