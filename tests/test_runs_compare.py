@@ -19,7 +19,7 @@ from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.receipt import before
 from pipeline.runs.result import Metric, Result, rate
-from pipeline.stages.about_runs.compare import signed
+from pipeline.stages.about_runs.compare import _are_unlike, signed
 
 SEEDLESS = "config_without_seed_sha256"
 RECEIPT: dict[str, Any] = {
@@ -202,6 +202,15 @@ def test_a_loss_of_other_settings_or_examples_is_not_subtracted(tmp_path: Path) 
     found = words(compared(*made[1:]))
     assert ["test/loss", "1.5000", "1.5000"] in found
     assert ["test/accuracy", "0.5000", "0.5000"] in found
+
+
+def test_a_setting_of_the_loss_that_an_older_run_lacks_and_that_is_unset_is_no_difference(tmp_path: Path) -> None:
+    loss = {"_target_": "pipeline.losses.cross_entropy.CrossEntropy"}
+    accounts = []
+    for settings in ({}, {"class_weights": None}, {"class_weights": [1.0, 2.0]}):
+        journal = Journal.begin(tmp_path / "runs", "of", {"loss": {**loss, **settings}})
+        accounts.append(account_of(journal.folder))
+    assert [_are_unlike((accounts[0], one), "test/loss") for one in accounts] == [False, False, True]
 
 
 def test_differences_have_two_digits_and_no_powers_of_ten_above_one() -> None:

@@ -254,7 +254,8 @@ def _are_unlike(accounts: Sequence[Account], name: str) -> bool:
     """Whether a metric is of different losses, or of other examples: another seed has others for validation."""
     configs = [one.sections["config"] for one in accounts]
     if name.endswith("/loss"):
-        losses = [{key: one[key] for key in one if is_of_loss(key)} for one in configs]
+        # Without what is unset: runs of before lack settings that have been added since.
+        losses = [{key: one[key] for key in one if is_of_loss(key) and one[key] is not None} for one in configs]
         if losses[0] != losses[1]:
             return True
     examples = {examples_of(one.folder, name) for one in accounts}
