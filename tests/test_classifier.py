@@ -611,7 +611,7 @@ def test_what_a_receipt_cannot_vouch_for_is_said(copied: Path, tmp_path: Path) -
         assert (
             f"{copied.name}: its receipt has no {part}_sha256: not verified that these are its {part}" in result.stderr
         )
-    assert f"{copied.name}: config.yaml is not what its receipt names (another config_sha256)" in result.stderr
+    assert f"{copied.name}: config.yaml is not what its receipt names (another config_sha256): " in result.stderr
     (copied / "receipt.json").write_text("{")
     assert check_hashes(copied, {"weights": "1", "data": "2"}) == (
         f"run={copied.name}: receipt.json is missing or damaged: not verified: weights, data",
@@ -623,6 +623,10 @@ def test_what_a_receipt_cannot_vouch_for_is_said(copied: Path, tmp_path: Path) -
     (copied / "receipt.json").write_text(json.dumps(receipt | {"code_sha256": "of an edited model"}))
     (said,) = check_hashes(copied, found)
     assert said.startswith(f"run={copied.name}: the code, or a file or variable that it reads, is not what trained it ")
+    (copied / "receipt.json").write_text(json.dumps(receipt | {"config_sha256": "older", "code_sha256": "older"}))
+    of_config, of_code = check_hashes(copied, found)  # as of a run from before an update: both have changed
+    assert of_config.endswith("somebody changed it, or settings have been added to the package since")
+    assert of_code == said
 
 
 def test_config_of_a_saved_run_names_specs_only(copied: Path, tmp_path: Path) -> None:

@@ -35,6 +35,10 @@ SWAPPED = {
     "data": "the data now differ from those it was trained on",
 }
 STARTS = {SAVED: "weights", adapters.SAVED: "adapters"}  # a run's files from which another may start
+CONFIG_CHANGED = (
+    "config.yaml is not what its receipt names (another config_sha256): somebody changed it, or settings have been "
+    "added to the package since"
+)
 CODE_CHANGED = (
     "the code, or a file or variable that it reads, is not what trained it (another code_sha256): what the weights "
     "mean may have changed"
@@ -92,14 +96,12 @@ def check_hashes(folder: Path, found: Mapping[str, str]) -> tuple[str, ...]:
     has no hash, and one where the run's config.yaml or the code are no longer those that its receipt names: their
     hashes change with the package too, so they refuse nothing.
     """
-    kept, notes = read_json(folder / "receipt.json"), check_swapped(folder, found)
-    if not kept:
-        return notes
+    kept, notes = read_json(folder / "receipt.json"), list(check_swapped(folder, found))
     if kept.get("config_sha256") not in (None, _config_sha256(folder)):
-        return (*notes, f"run={folder.name}: config.yaml is not what its receipt names (another config_sha256)")
+        notes.append(f"run={folder.name}: {CONFIG_CHANGED}")
     if kept.get("code_sha256") not in (None, code_now(folder)):
-        return (*notes, f"run={folder.name}: {_of_code(folder, kept['code_sha256'])}")
-    return notes
+        notes.append(f"run={folder.name}: {_of_code(folder, kept['code_sha256'])}")
+    return tuple(notes)
 
 
 def check_swapped(folder: Path, found: Mapping[str, str]) -> tuple[str, ...]:
