@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.runs.code import code_hash as code
 from pipeline.runs.code import sources as code_sources
-from pipeline.runs.code.files import is_file
+from pipeline.runs.code.files import edited_since, is_file
 from pipeline.runs.json_files import read_json
 from pipeline.runs.noted_path import noted_path
 
@@ -36,9 +36,7 @@ def imported_beside(experiment: Experiment) -> dict[str, dict[str, str]]:
     for name, module in sorted(sys.modules.items()):
         path = _file(name, module, roots)
         if path is not None and name not in known and path not in paths:
-            state = path.stat()
-            edited = max(state.st_mtime, state.st_ctime) > start
-            digest = EDITED if edited else code_sources.digest(name, path, Path.cwd())
+            digest = EDITED if edited_since(path, start) else code_sources.digest(name, path, Path.cwd())
             found[name] = {"file": str(path), "sha256": digest}
     return found
 

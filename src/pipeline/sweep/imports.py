@@ -34,6 +34,7 @@ def import_code(experiment: Experiment, known: Collection[str], since: float) ->
     """
     from pipeline.runs.code import sources as code_sources
     from pipeline.runs.code.code_hash import modules, own_modules
+    from pipeline.runs.code.files import edited_since
 
     if known and own_modules(experiment):  # its code is kept as it was imported; the state of its files is asked anew
         code_sources.digest.cache_clear()
@@ -44,7 +45,7 @@ def import_code(experiment: Experiment, known: Collection[str], since: float) ->
                 importlib.import_module(name)
     for name in names:
         path = getattr(sys.modules.get(name), "__file__", None)
-        if name not in known and path and _changed(Path(path)) > since:
+        if name not in known and path and edited_since(Path(path), since):
             raise UserError(f"{path}: edited while it was imported; give the command again")
     _check_files(experiment, first=not known)
 
@@ -161,9 +162,3 @@ def _thread_name(thread: str) -> str:
         return Path(f"/proc/self/task/{thread}/comm").read_text().strip()
     except OSError:  # it has ended
         return thread
-
-
-def _changed(path: Path) -> float:
-    """When a file was last written or put in its place."""
-    status = path.stat()
-    return max(status.st_mtime, status.st_ctime)

@@ -247,6 +247,15 @@ def _kind(path: Path) -> os.stat_result | None:
         return None
 
 
+def edited_since(file: Path, since: float) -> bool:
+    """Whether a file was written, or put in its place, after this time.
+
+    One of a time to come was not: the clock has been set back since, or the file is from a machine that is ahead.
+    """
+    state, now = file.stat(), time.time()
+    return any(since < moment <= now for moment in (state.st_mtime, state.st_ctime))
+
+
 _known: dict[tuple[str, int, int, int, int], str] = {}  # hashes of files, by what changes with their bytes
 
 
