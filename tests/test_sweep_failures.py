@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,12 @@ from in_backend import experiment, on_cpu
 from rich.console import Console
 from test_sweep import QUIET, grids, table, trained
 
+from pipeline.errors import UserError
 from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.records import read_config, read_metrics
+from pipeline.runs.run import Run
 from pipeline.sweep.plan import Cell, Decision
-from pipeline.sweep.schedule import Listed
+from pipeline.sweep.schedule import Listed, Outcome
 from pipeline.sweep.session import Session
 from pipeline.sweep.workers import Workers
 
@@ -129,6 +131,23 @@ def test_a_grid_of_which_a_cell_failed_before_has_failed(tmp_path: Path, monkeyp
     session.run(Listed([]), Workers, decisions, 1, lambda *_: None)
     (grid,) = runs(tmp_path)
     assert (status(grid).state, status(grid).error) == ("FAILED", "1 cell failed")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_grid_whose_disk_is_full_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended in a traceback, where a single run ends in one message."""
+    monkeypatch.chdir(tmp_path)
+    session = Session("grid", experiment("torch"), {}, Console(file=io.StringIO()))
+
+    def keep(run: Run, _: Sequence[Outcome]) -> None:
+        table = run.artifact("grid.csv")
+        table.symlink_to("/dev/full")
+        table.write_text("number,state\n")
+
+    with pytest.raises(UserError, match=r"^output_dir: cannot write .*: No space left on device; "):
+        session.run(Listed([]), Workers, [], 0, keep)
+    (grid,) = runs(tmp_path)
+    assert status(grid).state == "FAILED" and "No space left" in str(status(grid).error)
 
 
 @pytest.mark.wide

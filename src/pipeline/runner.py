@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -312,16 +311,15 @@ def report(experiment: Experiment, run: Run, result: Result, tracker: Any) -> in
 def explained(error: BaseException, resolved: Resolved, folder: Path, stage: Stage) -> BaseException:
     """What a person can act on, for the errors that the machine or the user's code makes; any other error as it is."""
     from pipeline.machine.memory import as_user_error, is_out_of_memory
-    from pipeline.runs.json_files import cannot_write
+    from pipeline.runs.json_files import disk_refused
     from pipeline.runs.user_errors import as_run_error
 
     if isinstance(error, (UserError, RunError)):
         return error
     if is_out_of_memory(error):
         return as_user_error(error, resolved, stage.needs_less())
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
-        path = Path(error.filename or folder).absolute()
-        return cannot_write(path, error) if path.is_relative_to(folder) else cannot_write(path, error, key="")
+    if refused := disk_refused(error, folder):
+        return refused
     if isinstance(error, Exception):
         return as_run_error(error, stage.trains_users, folder / "artifacts") or error
     return error

@@ -40,6 +40,17 @@ def cannot_write(path: Path, error: OSError, key: str = "output_dir: ") -> UserE
     return UserError(f"{key}cannot write {path}: {error.strerror or error}{room}")
 
 
+def disk_refused(error: BaseException, folder: Path) -> UserError | None:
+    """The message for an error of the disk (full, read-only), wherever it came up while a run with this folder ran.
+
+    None for any other error.
+    """
+    if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
+        return None
+    path = Path(error.filename or folder).absolute()
+    return cannot_write(path, error) if path.is_relative_to(folder) else cannot_write(path, error, key="")
+
+
 def dangling_link(path: Path) -> str | None:
     """That `path`, or a folder above it, is a link that leads nowhere, in words; None where none is."""
     with contextlib.suppress(OSError):  # a folder that may not be entered, a name that is too long

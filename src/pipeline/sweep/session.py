@@ -17,7 +17,7 @@ from pipeline.experiment import Experiment
 from pipeline.experiment.settings import Sweep
 from pipeline.runs.beside import beside
 from pipeline.runs.journal import Journal
-from pipeline.runs.json_files import read_json
+from pipeline.runs.json_files import disk_refused, read_json
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.sweep.ledger import Ledger
@@ -59,7 +59,10 @@ class Session:
             self.journal.finish("KILLED", f"stopped by {stop.signal_name}")
             raise
         except BaseException as error:
-            self.journal.finish("FAILED", error)
+            refused = disk_refused(error, self.journal.folder)
+            self.journal.finish("FAILED", refused or error)
+            if refused is not None:
+                raise refused from error
             raise
         if given_up:
             say(self.console, f"gave up: {given_up}")
