@@ -580,6 +580,14 @@ def test_next_run_sends_what_an_earlier_one_could_not(uri: str, tmp_path: Path) 
     assert {run.info.status for run in runs_of(uri)} == {"FINISHED", "FAILED"}
 
 
+def test_the_folder_of_a_deleted_run_is_not_made_again(tmp_path: Path) -> None:
+    """By its lock: a grid's tracker goes on to look after its cells."""
+    with lock(tmp_path / "gone", timeout=0.0) as busy:
+        assert busy == "its folder is gone"
+    assert not follow.is_locked(tmp_path / "gone")
+    assert list(tmp_path.iterdir()) == []
+
+
 CASES = ("a folder", *(pytest.param(case, marks=pytest.mark.wide) for case in ("not a database", "below a file")))
 
 

@@ -277,6 +277,8 @@ def _fail(folder: Path, error: Exception, uri: str | None = None) -> str:
 
 def is_locked(folder: Path) -> bool:
     """Whether a process has the right to send this run at the moment."""
+    if not folder.is_dir():
+        return False
     try:
         with filelock.FileLock(folder / "mlflow.lock", timeout=0.0):
             return False
@@ -287,6 +289,9 @@ def is_locked(folder: Path) -> bool:
 @contextmanager
 def lock(folder: Path, timeout: float) -> Iterator[str | None]:
     """Lock this run, to send it. Yields why it cannot: another process has it, or nobody can write there; else None."""
+    if not folder.is_dir():  # to lock it would make it
+        yield "its folder is gone"
+        return
     lock = filelock.FileLock(folder / "mlflow.lock", timeout=timeout)
     try:
         lock.acquire()
