@@ -580,6 +580,23 @@ def test_next_run_sends_what_an_earlier_one_could_not(uri: str, tmp_path: Path) 
     assert {run.info.status for run in runs_of(uri)} == {"FINISHED", "FAILED"}
 
 
+@pytest.mark.wide
+def test_a_cell_that_outlives_its_killed_grid_for_a_moment_is_killed_in_mlflow(uri: str, tmp_path: Path) -> None:
+    """It stayed RUNNING there until another command looked."""
+    grid = Journal.begin(tmp_path / "runs", "grid", CONFIG)
+    script = (
+        "import sys, pathlib\nfrom pipeline.runs.journal import Journal\n"
+        "print(Journal.begin(pathlib.Path(sys.argv[1]), 'cell', {}).folder)"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "runs")]
+    cell = Path(subprocess.check_output(command, env={**os.environ, "PYTHONPATH": SOURCE}, text=True).strip())
+    records.write(cell, records.Record(uri=uri, experiment="study", grid=str(grid.folder)))
+    follow.prepare()
+    follow._send_leftovers(grid.folder)
+    (found,) = runs_of(uri)
+    assert (found.info.status, record_of(cell).synced) == ("KILLED", True)
+
+
 def test_the_folder_of_a_deleted_run_is_not_made_again(tmp_path: Path) -> None:
     """By its lock: a grid's tracker goes on to look after its cells."""
     with lock(tmp_path / "gone", timeout=0.0) as busy:

@@ -202,6 +202,7 @@ def _has_ended(folder: Path) -> bool:
 
 def _send_leftovers(own: Path) -> None:
     """Send other runs that are due, within a bounded time. A server that has failed is not asked again."""
+    reap(own.parent)  # a cell may have outlived its grid for a moment
     end = time.monotonic() + LEFTOVER_SECONDS
     record = records.read(own)
     down = {record.uri} if record is not None and record.error and _is_down(own) else set()
