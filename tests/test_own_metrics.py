@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -293,6 +294,29 @@ def test_a_loss_is_tried_on_random_outputs(how: str) -> None:
         with pytest.raises(UserError) as caught:
             try_loss(tried, data, function)
     assert said in str(caught.value) and str(caught.value).startswith("loss=own with dataset=digits: ")
+
+
+def test_a_loss_that_holds_tensors_is_tried_on_the_runs_device() -> None:
+    """On a GPU one with a weight for each class was refused, since its weights were on the CPU."""
+    import torch
+
+    class Weighted(torch.nn.Module):
+        weights: torch.Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("weights", torch.ones(10))
+
+        def forward(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            assert self.weights.device == outputs.device == targets.device
+            return torch.nn.functional.cross_entropy(outputs, targets, weight=self.weights)
+
+    asked = experiment("torch")
+    tried = replace(asked, loss=Own(cross_entropy, Weighted()))
+    without_memory = SimpleNamespace(kind="cpu", index=0, torch="meta")  # which every torch has
+    resolved: Any = SimpleNamespace(place=without_memory, precision="fp32")
+    with tried.backend.load().loss_of(tried, resolved) as function, pytest.raises(NotImplementedError, match="copy"):
+        function(np.zeros((4, 10), np.float32), np.zeros(4, np.int64))
 
 
 @pytest.mark.wide

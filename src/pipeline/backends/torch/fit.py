@@ -149,6 +149,8 @@ def loss_of(experiment: Experiment, resolved: Resolved) -> Iterator[Callable[...
     with runtime_settings(experiment, resolved):
         function: Any = experiment.loss.torch()
         check_loss(experiment, function)
+        if isinstance(function, torch.nn.Module):  # it may hold tensors
+            function.to(resolved.place.torch)
 
         def lowered(outputs: np.ndarray, *others: np.ndarray) -> np.ndarray:
             on_device, *rest = (torch.from_numpy(one).to(resolved.place.torch) for one in (outputs, *others))
