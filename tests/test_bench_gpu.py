@@ -228,9 +228,10 @@ def test_a_part_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path, mo
     monkeypatch.setattr(command, "REHEARSAL_S", 6)  # in which a busy machine starts it
     hangs = part("hangs", "timeit", "-n1", "-r1", HANG)
     outcome = session(tmp_path, hangs).run(hangs, lambda *_: None)
-    assert (outcome.state, outcome.message) == ("out of time", "stopped after 6 s")
-    assert outcome.seconds >= 6
     (log,) = tmp_path.glob("work/*/hangs/output.log")
+    stopped = f"stopped after 6 s; its last line: {pid_in(log)}"
+    assert (outcome.state, outcome.message) == ("out of time", stopped)
+    assert outcome.seconds >= 6
     assert process_started(pid_in(log)) is None  # its process group did not save it
     (kept,) = tmp_path.glob("kept/*/*.json")
     assert results(kept)["hangs"]["state"] == "out of time"
@@ -282,6 +283,13 @@ def test_a_process_that_no_signal_ends_is_left_behind(monkeypatch: pytest.Monkey
     assert process.wait() == -signal.SIGKILL
     ended = Ended(None, 12.0, "", (7, 8))
     assert command.judged(PASSES, ended, [], 12).message == "stopped after 12 s; 7, 8 could not be killed"
+
+
+def test_a_part_that_was_stopped_shows_its_last_line() -> None:
+    """Which cell of a grid, or which test, took the time: without it one looks for the output first."""
+    ended = Ended(None, 12.0, "2 cells: 2 to run\n[1/2] done    backend.compile=true\n\n")
+    message = command.judged(PASSES, ended, [], 12).message
+    assert message == "stopped after 12 s; its last line: [1/2] done backend.compile=true"
 
 
 def test_tests_also_get_what_is_left(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from bench.kept import keep, path_of, results
 from bench.names import unknown
 from bench.table import NONE, NOT_MET, ended_well
 from pipeline.cli.terminal import messages
+from pipeline.errors import cut
 from pipeline.machine import gpu_support
 from pipeline.machine.device import gpus
 from pipeline.machine.installed import is_installed
@@ -33,6 +34,7 @@ ROOT = Path(__file__).parents[2]
 NO_GPU = "needs an NVIDIA GPU"
 NONE_LEFT = 5  # pytest's exit status where no test is left to run
 REHEARSAL_S = 600  # of a part: a CPU is slow
+LINE = 150  # characters of one that a message quotes
 NOT_THERE = "cannot fetch "  # what a command says of data that no source gives
 
 
@@ -163,7 +165,9 @@ def judged(part: Part, ended: Ended, rows: list[dict[str, Any]], limit: float) -
     """What a command's end means for its part."""
     if ended.status is None:
         left = f"; {', '.join(map(str, ended.left))} could not be killed" if ended.left else ""
-        return Outcome("out of time", rows, f"stopped after {limit:.0f} s{left}", ended.seconds)
+        last = " ".join(ended.text.strip().rpartition("\n")[2].split())
+        at = f"; its last line: {cut(last, LINE)}" if last else ""
+        return Outcome("out of time", rows, f"stopped after {limit:.0f} s{left}{at}", ended.seconds)
     if ended.status and NOT_THERE in ended.text and not part.is_tests:  # a test may print it, and pass
         what = ended.text.partition(NOT_THERE)[2].partition("; tried")[0].split("\n")[0]
         return Outcome("skipped", rows, f"{NOT_THERE}{what}", ended.seconds)
