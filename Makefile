@@ -72,7 +72,7 @@ clean: ## remove the environment and the caches, not your runs
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v not in ((3, 11), (3, 12)) and f"Python 3.11 or 3.12 is needed, {sys.executable} is {v[0]}.{v[1]}; say make PYTHON=python3.11")'
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v not in ((3, 11), (3, 12), (3, 13)) and f"Python 3.11, 3.12 or 3.13 is needed, {sys.executable} is {v[0]}.{v[1]}; say make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python

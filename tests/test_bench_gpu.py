@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, Literal
 import pytest
 import yaml
 from command import environment, write_files
+from packaging.specifiers import SpecifierSet
 
 from bench import table
 from bench.gpu import command, found, offline, parts, wheels
@@ -604,6 +606,16 @@ def test_what_tests_of_a_gpu_import_comes_along() -> None:
     assert {"pytest", "pytest-timeout", "hypothesis"} <= set(map(offline.name_of, others))
     (one,) = [one for one in PARTS if "tests/test_solvers.py" in one.words]
     assert "hypothesis" in one.needs
+
+
+def test_pythons_are_the_same_wherever_they_are_named() -> None:
+    """In pyproject.toml, which pip reads, in the Makefile, which refuses others in one line, and without a network."""
+    project = tomllib.loads((offline.ROOT / "pyproject.toml").read_text())["project"]
+    allowed = SpecifierSet(project["requires-python"])
+    pythons = [(3, minor) for minor in range(30) if f"3.{minor}.1" in allowed]
+    assert list(offline.PYTHONS) == pythons
+    makefile = (offline.ROOT / "Makefile").read_text()
+    assert f"not in {offline.PYTHONS}" in makefile
 
 
 def test_wheels_are_all_but_torch_and_what_is_there() -> None:

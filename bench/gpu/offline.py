@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PYTHONS = ((3, 11), (3, 12))
+PYTHONS = ((3, 11), (3, 12), (3, 13))
 EXTRAS = ("jax", "tensorflow", "kernels", "tensorboard", "text", "deepxde")  # of those that a part or a test can use
 TESTS = ("pytest>=9", "pytest-timeout>=2.4", "pytest-xdist>=3.8", "hypothesis>=6.150")
 KEPT = ("torch", "jax", "jaxlib", "tensorflow", "triton", "numpy")  # what computes stays as it is
@@ -34,9 +34,8 @@ NAME = re.compile(r"[A-Za-z0-9_.-]+")
 def main(folder: Path, where: Path) -> None:
     """Install, unpack the data, and say what is missing; exit status 2 where no run could start."""
     if sys.version_info[:2] not in PYTHONS:
-        sys.exit(
-            f"error: {sys.executable}: Python 3.11 or 3.12 is needed; say make gpu PYTHON=python3.12 WHEELS={folder}"
-        )
+        pythons = "Python 3.11, 3.12 or 3.13"
+        sys.exit(f"error: {sys.executable}: {pythons} is needed; say make gpu PYTHON=python3.12 WHEELS={folder}")
     if not folder.is_dir():
         sys.exit(f"error: WHEELS={folder}: no such folder")
     python = environment(where)
