@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pipeline.datasets import text_overlap
 from pipeline.datasets.duplicates import hashes, in_one_dtype, overlap
 from pipeline.datasets.text import Text
-from pipeline.datasets.text_overlap import WINDOW, Common, common, counted, fingerprints, sampled
+from pipeline.datasets.text_overlap import OPTIMISTIC, WINDOW, Common, common, counted, fingerprints, sampled
 from pipeline.runs.json_files import write_json
 from pipeline.runs.result import Result, read_result
 from pipeline.stages.contamination import UNKNOWN, _contamination, learned_by, lineage, noted
@@ -259,11 +259,28 @@ def test_what_runs_of_older_versions_noted_of_their_test_is_said_again(tmp_path:
 
 
 def test_a_run_of_a_version_that_did_not_look_for_contamination(tmp_path: Path) -> None:
+    (tmp_path / "artifacts" / "model").mkdir(parents=True)
     write_json(tmp_path / "result.json", Result(()).plain())
-    write_json(tmp_path / "receipt.json", {})
-    for model, count in (("{start: first/weights.npz}", 1), ("{start: null}", 0)):
-        (tmp_path / "config.yaml").write_text(f"model: {model}")
-        assert [note.endswith(UNKNOWN) for note in noted(tmp_path)] == [True] * count
+    for config, kind, keys in (
+        ("model: {start: first/weights.npz}", "characters", ("model.start",)),
+        ("dataset: {tokens: first/card.json}", "bpe", ("dataset.tokens",)),
+        ("dataset: {tokens: first/card.json}", "characters", ()),
+        ("{model: {start: null}, dataset: {tokens: bpe}}", "bpe", ()),
+    ):
+        write_json(tmp_path / "receipt.json", {})
+        write_json(tmp_path / "artifacts" / "model" / "card.json", {"tokens": {"kind": kind}})
+        (tmp_path / "config.yaml").write_text(config)
+        said = noted(tmp_path)
+        assert len(said) == len(keys) and all(key in note for key, note in zip(keys, said, strict=True))
+        assert all(note.endswith(UNKNOWN) for note in said)
+        write_json(tmp_path / "receipt.json", {"held_out": {}})
+        assert noted(tmp_path) == ()
+
+
+def test_what_was_noted_of_a_test_is_said_also_where_the_receipt_is_damaged(tmp_path: Path) -> None:
+    """What is known to be contaminated was called something that cannot be ruled out."""
+    then = f"model.start: one was trained on 9 of the 10 test examples (contamination): {OPTIMISTIC['test']}"
+    write_json(tmp_path / "result.json", Result((), notes=(then,)).plain())
+    (tmp_path / "receipt.json").write_text("{")
     (tmp_path / "config.yaml").write_text("model: {start: first/weights.npz}")
-    write_json(tmp_path / "receipt.json", {"held_out": {}})
-    assert noted(tmp_path) == ()
+    assert noted(tmp_path) == (then,)

@@ -24,6 +24,7 @@ from pipeline.models import PADDING
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config
 from pipeline.runs.result import read_result
+from pipeline.runs.saved import saved_card
 from pipeline.tokens import KINDS
 
 if TYPE_CHECKING:
@@ -55,13 +56,26 @@ def said_of_contamination(experiment: Experiment, data: Data, receipt: Mapping[s
 def noted(run: Path) -> tuple[str, ...]:
     """What a training has noted of its test: its result says so again wherever it is measured again.
 
-    A receipt without `held_out` is of a version that did not look.
+    A receipt without `held_out` is of a version that did not look, or damaged.
     """
-    if starts(read_config(run)) and "held_out" not in read_json(run / "receipt.json"):
-        return (f"model.start: nothing compared this test with what that model was trained on: {UNKNOWN}",)
     result = read_result(run)
     ends = (f"(contamination): {OPTIMISTIC['test']}", UNKNOWN, UNKNOWN_BEFORE)
-    return tuple(note for note in (result.notes if result else ()) if note.endswith(ends))
+    said = tuple(note for note in (result.notes if result else ()) if note.endswith(ends))
+    if said or "held_out" in read_json(run / "receipt.json"):
+        return said
+    return tuple(
+        f"its receipt does not say that this test was compared with {what}: {UNKNOWN}" for what in _before(run)
+    )
+
+
+def _before(run: Path) -> Iterator[str]:
+    """What contamination may have come from, in words."""
+    config = read_config(run)
+    if starts(config):
+        yield "what the model of model.start was trained on"
+    tokens = (config.get("dataset") or {}).get("tokens", "bpe")
+    if tokens not in KINDS and (saved_card(run).get("tokens") or {}).get("kind") == "bpe":
+        yield "what the byte pairs of dataset.tokens were learned from"
 
 
 def lineage(files: Sequence[str]) -> tuple[list[Path], list[str]]:
