@@ -556,12 +556,31 @@ def test_a_damaged_journal_of_a_study_is_one_message(tmp_path: Path, damage: byt
     begin()
     file = tmp_path / "search.optuna"
     begins, *rest = file.read_bytes().splitlines(keepends=True)
-    for lines in ([begins, damage, *rest], [begins, *rest, damage], [begins, *rest, damage[:-1]]):  # half a line too
+    for lines in ([begins, damage, *rest], [begins, *rest, damage]):
         file.write_bytes(b"".join(lines))
         with pytest.raises(UserError) as caught:
             begin()
         assert str(caught.value).startswith(f"{file}: damaged (")
         assert str(caught.value).endswith("; hydra.sweeper.study=<another name> begins another")
+
+
+def test_half_a_line_at_the_end_of_a_studys_journal_does_not_end_it(tmp_path: Path) -> None:
+    """A full disk leaves it. The next line was written behind it, and no trial of the study could be read again."""
+
+    def begin() -> None:
+        search_study.begin_study(tmp_path, "search", ["maximize"], {"asked": 1, "session": 2})
+
+    begin()
+    study = search_study.study_in(tmp_path, "search")
+    assert study is not None
+    study.tell(study.ask(), 0.5)
+    file = tmp_path / "search.optuna"
+    whole = file.read_bytes()
+    file.write_bytes(whole + whole.splitlines()[-1][:-5])
+    begin()
+    study = search_study.study_in(tmp_path, "search")
+    assert study is not None and [trial.value for trial in study.trials] == [0.5]
+    assert file.read_bytes().startswith(whole)
 
 
 def test_a_writer_that_was_killed_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,17 +184,13 @@ def ranking(study: Study) -> list[FrozenTrial]:
 
 
 def _storage(file: Path) -> Any:
-    """The journal that Optuna keeps of a study, read at once. Raises UserError for one that is damaged.
-
-    The kernel drops its lock when a writer is killed. Optuna's own locks are files, which the next waits 30 s for.
-    """
-    import filelock
+    """The journal that Optuna keeps of a study, read at once. Raises UserError for one that is damaged."""
     from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
 
-    lock: Any = filelock.FileLock(f"{file}.writing")
+    from pipeline.sweep.search_journal import Journal
+
     with _undamaged(file):
-        return JournalStorage(JournalFileBackend(str(file), lock))
+        return JournalStorage(Journal(file))
 
 
 @contextlib.contextmanager
