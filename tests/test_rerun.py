@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from rich.console import Console
 from test_runs_compare import ELSEWHERE, a_run, words
 
 from pipeline.runs.differences import account_of
-from pipeline.runs.json_files import read_json
+from pipeline.runs.json_files import read_json, write_json
+from pipeline.runs.result import Metric, read_result
 from pipeline.stages.about_runs.rerun import _report
 
 
@@ -97,6 +99,20 @@ def test_what_is_said_of_the_second_run(
         assert re.match(r"\s*came out differently", text)
         assert (["test/accuracy", "0.5", "0.625"] in words(text)) is (accuracy != 0.5)
         assert (["weights", "abc", "999999999999"] in words(text)) is ("weights_sha256" in changed)
+
+
+def test_a_metric_that_an_older_version_did_not_measure_is_not_another_result(tmp_path: Path) -> None:
+    then, now = a_run(tmp_path, 0.5), a_run(tmp_path, 0.5)
+    result = read_result(now)
+    assert result is not None
+    more = replace(result, metrics=(*result.metrics, Metric("test/macro_f1", 0.25, direction="max")))
+    write_json(now / "result.json", more.plain())
+    for first, second, same in ((then, now, True), (now, then, False)):
+        console = Console(file=io.StringIO(), width=80)
+        assert _report(console, account_of(first), account_of(second)) is same
+        text = console.file.getvalue()  # type: ignore[attr-defined]
+        assert ("came out differently" not in text) is same
+        assert ("Measured only now: test/macro_f1." in " ".join(text.split())) is same
 
 
 def test_a_run_that_cannot_be_repeated_is_refused(trained: Path, tmp_path: Path) -> None:

@@ -86,7 +86,8 @@ def _no_training(saved: Config) -> str:
 def _report(console: Console, then: Account, now: Account) -> bool:
     """What came out differently, then in what the runs differ that may be the cause. Whether the same came out."""
     accounts = (then, now)
-    metrics = differing_metrics(accounts, of_machine=False)
+    found = differing_metrics(accounts, of_machine=False)
+    metrics = {name: values for name, values in found.items() if name in then.metrics}  # an older version has fewer
     other: Mapping[str, list[Any]] = {"weights": [then.weights, now.weights]} if then.weights != now.weights else {}
     same = not metrics and not other
     console.print()
@@ -94,13 +95,14 @@ def _report(console: Console, then: Account, now: Account) -> bool:
         rows = [(name, *map(_digest, values)) for name, values in other.items()]
         rows += [(name, *map(repr, values)) for name, values in metrics.items()]
         show_table(console, Table("came out differently", ("", *BOTH), tuple(rows)))
-    found = print_differences(console, accounts, BOTH)
-    if found or not same:
+    sections = print_differences(console, accounts, BOTH)
+    if sections or not same:
         console.print()
-    equal = the_same(accounts, found)
-    console.print(
-        f"{_verdict(then, same, found)} The same: {', '.join(equal) or 'nothing'}.", highlight=False, markup=False
-    )
+    equal = the_same(accounts, sections)
+    said = f"{_verdict(then, same, sections)} The same: {', '.join(equal) or 'nothing'}."
+    if added := [name for name in found if name not in metrics]:
+        said += f" Measured only now: {', '.join(added)}."
+    console.print(said, highlight=False, markup=False)
     return same
 
 
