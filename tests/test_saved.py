@@ -15,14 +15,16 @@ from test_compose import composer
 from pipeline.cli.conf_path import conf_path
 from pipeline.datasets.loading import load_data
 from pipeline.errors import UserError
-from pipeline.experiment import Experiment, load
+from pipeline.experiment import Experiment, hash_of, load
 from pipeline.machine.capability import Resolved
 from pipeline.models.mlp import Mlp
 from pipeline.ready import ready
 from pipeline.runs import receipt, weights
 from pipeline.runs.journal import Journal
+from pipeline.runs.saved import check_hashes
 from pipeline.sweep.history import History
 from pipeline.sweep.plan import compose_cell
+from pipeline.variables import filled
 
 
 def composed(folder: Path, *overrides: str) -> dict[str, Any]:
@@ -169,3 +171,21 @@ def test_a_variable_with_another_value_is_refused(tmp_path: Path, monkeypatch: p
     assert refusal(tmp_path, "precision=fp64") == result
     monkeypatch.delenv("ACT")
     assert refusal(tmp_path) == result
+
+
+def test_a_run_from_before_a_group_existed_has_the_config_that_its_receipt_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one whose settings read a variable, another hash is refused."""
+    config = composed(tmp_path, "model=mlp", "dataset=digits", "device=cpu")
+    config["model"]["activation"] = "${oc.env:ACT}"
+    monkeypatch.setenv("ACT", "relu")
+    then = hash_of(filled({k: v for k, v in load(config).deciding().items() if k != "schedule"}, ""))
+    del config["schedule"], config["augmentation"]
+    journal = Journal.begin(tmp_path / "runs", "saved", config)
+    journal.artifact_path("model/weights.npz").touch()
+    journal.write_receipt({"config_sha256": then})
+    journal.finish("FINISHED")
+    assert check_hashes(journal.folder, {}) == ()
+    experiment, _ = evaluated(tmp_path)
+    assert isinstance(experiment.model, Mlp) and experiment.model.activation == "relu"

@@ -215,11 +215,12 @@ def _check_variables(folder: Path, saved: Mapping[str, Any], merged: Mapping[str
 
 def _deciding(config: Config) -> tuple[Mapping[str, Any], str | None]:
     """The deciding part of a saved config, and its hash; None where it cannot be built as it is."""
-    from pipeline.experiment import NOT_DECIDING, load
+    from pipeline.experiment import NOT_DECIDING, SINCE, load
 
     try:
         experiment = load(config)
-        return experiment.deciding(), experiment.config_sha256()
+        absent = [group for group in SINCE if group not in config]  # nor was it in the hash that the run noted
+        return experiment.deciding(), experiment.config_sha256(without=absent)
     except UserError:  # a variable that is not set, or what the overrides of this stage have mended
         return {key: value for key, value in config.items() if key not in NOT_DECIDING}, None
 
