@@ -235,6 +235,24 @@ def test_runs_are_alike_by_their_examples_where_all_say_which_and_else_by_their_
     assert listing.unlike([killed, second, first], "test/loss") == [said]
 
 
+def test_a_metric_measured_by_other_versions_is_named(tmp_path: Path) -> None:
+    """By the same name the validation loss of one version was another number, and of two equal runs one came first."""
+    root, task = tmp_path / "runs", "pipeline.tasks.sequence_to_sequence"
+    for number, version in enumerate("aab"):
+        made = a_run(root, 0.5, ago=9 - number)
+        own = {task: version, "pipeline.backends.torch.fit": str(number), "mine": str(number)}
+        write_json(made / "code.json", own | ({"pipeline.metrics.total": version} if number else {}))
+    newest, second, first = listing.listed(root)
+    assert listing.unlike([second, first], "test/accuracy") == []
+    assert listing.unlike([newest, second, first], "images_per_s") == []
+    said = (
+        "test/accuracy was measured by several versions of the package, which differ in "
+        "tasks.sequence_to_sequence, metrics.total: what it means may have changed; "
+        "stage=compare says how two runs differ"
+    )
+    assert listing.unlike([newest, second, first], "test/accuracy") == [said]
+
+
 def test_other_datasets_are_named_whatever_their_seeds_and_other_sizes_are_not(tmp_path: Path) -> None:
     root, data = tmp_path / "runs", "pipeline.datasets."
     chooses = "; choose among them by stage.where=<key>=<value>"

@@ -1,4 +1,4 @@
-"""Which examples a metric of a run is of: numbers of other examples are not compared."""
+"""Which examples a metric of a run is of, and which code measured it: numbers of others are not the same."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pipeline.runs.json_files import read_json
 # Settings of a dataset by which the same examples are given otherwise: to be compared all the same.
 GIVEN_OTHERWISE = ("dataset.channels", "dataset.layout", "dataset.normalise", "dataset.size")
 SPLITS = ("validation", "test")
+MEASURING = ("pipeline.tasks", "pipeline.metrics", "pipeline.losses", "pipeline.stages.measuring")  # with all inside
 
 
 def examples_of(run: Path | None, metric: str) -> str | None:
@@ -24,3 +25,13 @@ def examples_of(run: Path | None, metric: str) -> str | None:
 def says_which(keys: Iterable[str]) -> list[str]:
     """Those of the settings that may decide which examples a dataset has."""
     return [key for key in keys if key.partition(".")[0] == "dataset" and key not in GIVEN_OTHERWISE]
+
+
+def measured_otherwise(runs: Iterable[Path]) -> list[str]:
+    """The modules of this package that say what a metric is, and that were edited between these runs."""
+    hashes: dict[str, set[str]] = {}
+    for run in runs:
+        for module, sha256 in read_json(run / "code.json").items():
+            if f"{module}.".startswith(tuple(f"{one}." for one in MEASURING)):
+                hashes.setdefault(module.removeprefix("pipeline."), set()).add(sha256)
+    return [module for module, found in hashes.items() if len(found) > 1]

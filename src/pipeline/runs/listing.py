@@ -20,7 +20,7 @@ from pipeline.machine.regular_file import open_regular
 from pipeline.runs.better import better_of, check_direction
 from pipeline.runs.choices import text_of as setting_text
 from pipeline.runs.json_files import read_json
-from pipeline.runs.judged_on import GIVEN_OTHERWISE, SPLITS, examples_of, says_which
+from pipeline.runs.judged_on import GIVEN_OTHERWISE, SPLITS, examples_of, measured_otherwise, says_which
 from pipeline.runs.lookup import reap_these, run_folders, status_now
 from pipeline.runs.records import EPOCH, Status, parse, read_config, read_status
 
@@ -107,17 +107,32 @@ def is_of_loss(key: str) -> bool:
 
 
 def unlike(runs: Sequence[Listed], metric: str) -> list[str]:
-    """A line where a metric of these runs is of different losses, or of different data: then none is better for it."""
+    """A line where a metric of these runs is of different losses, or of different data: then none is better for it.
+
+    And one where other versions of this package measured it, by whose code it may mean something else.
+    """
     having = [run for run in runs if metric in run.metrics]
     several = []
     if metric.endswith("/loss"):
         several += _differing(having, [key for run in having for key in run.config if is_of_loss(key)])
     if metric.partition("/")[0] in SPLITS:
         several += _of_other_examples(having, metric)
-    if not several:
+    lines = _of_other_versions(having, metric)
+    if several:
+        across = cut("; ".join(several), 300)
+        lines.insert(0, f"{metric} is not compared across {across}; choose among them by stage.where=<key>=<value>")
+    return lines
+
+
+def _of_other_versions(runs: Sequence[Listed], metric: str) -> list[str]:
+    """A line where what says what the metric is was edited between these runs: an update of the package, perhaps."""
+    edited = measured_otherwise(run.folder for run in runs) if metric.partition("/")[0] in SPLITS else []
+    if not edited:
         return []
-    across = cut("; ".join(several), 300)
-    return [f"{metric} is not compared across {across}; choose among them by stage.where=<key>=<value>"]
+    return [
+        f"{metric} was measured by several versions of the package, which differ in {cut(', '.join(edited), 300)}: "
+        "what it means may have changed; stage=compare says how two runs differ"
+    ]
 
 
 def _differing(runs: Sequence[Listed], keys: Iterable[str]) -> list[str]:
