@@ -331,6 +331,35 @@ def test_a_run_that_was_stopped_and_then_finished_has_no_error_in_mlflow(
     assert "error" not in run.data.tags
 
 
+def test_a_run_that_goes_on_while_its_end_is_sent_is_sent_to_its_next_end(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tracker of the first process writes last, and both ends are KILLED."""
+    monkeypatch.chdir(tmp_path)  # to open a store changes the folder
+    from pipeline.tracking.artifacts import upload
+
+    journal, legs = Journal.begin(tmp_path, "run", CONFIG), list[Journal]()
+
+    def resume_meanwhile(*arguments: Any) -> str | None:
+        monkeypatch.setattr("pipeline.tracking.store.upload", upload)
+        legs.append(Journal.reopen(journal.folder, journal.size))
+        start(Mlflow(uri=uri, experiment="study"), legs[0], "grid")
+        return upload(*arguments)
+
+    start(Mlflow(uri=uri, experiment="study"), journal, "grid")  # a cell: nobody follows it
+    journal.log({"loss": 1.0}, 0)
+    journal.finish("KILLED", "the first end")
+    monkeypatch.setattr("pipeline.tracking.store.upload", resume_meanwhile)
+    assert send(journal.folder) is None
+    legs[0].log({"loss": 0.5}, 1)
+    legs[0].finish("KILLED", "the second end")
+    assert send(journal.folder) is None
+    run = client_of(uri).get_run(run_id_of(journal.folder))
+    assert legs[0].status.ended is not None
+    assert (run.info.status, run.info.end_time) == ("KILLED", int(legs[0].status.ended * 1000))
+    assert (run.data.tags["error"], run.data.metrics["loss"]) == ("the second end", 0.5)
+
+
 def test_start_loads_no_mlflow(tmp_path: Path) -> None:
     script = (
         "import sys, pathlib, hydra, pipeline.spec\n"

@@ -37,11 +37,12 @@ class Record:
     last: str | None = None
     synced: bool = False
     state: str | None = None  # the terminal state that was sent; the run's files come after it
+    ended: float | None = None  # when that end was: a run that goes on may end alike
     error: str | None = None  # why the last attempt failed, or which files could not be sent
 
     def unsent(self) -> Record:
         """The same, to be sent from the beginning. What is there already is found and stays as it is."""
-        return replace(self, offset=0, last=None, synced=False, state=None, error=None)
+        return replace(self, offset=0, last=None, synced=False, state=None, ended=None, error=None)
 
     def stands(self, folder: Path) -> bool:
         """Whether what was sent is still what the journal has. Raises OSError where that cannot be read."""
@@ -56,7 +57,14 @@ class Record:
         """Whether the run is over and MLflow does not have all of it."""
         if status is None or status.state == "RUNNING":
             return False
-        return not (self.synced and self.state == status.state)
+        return not (self.synced and self.has_end(status))
+
+    def has_end(self, status: Status) -> bool:
+        """Whether this end was sent, and not one from before the run went on: the tracker of that time may write last.
+
+        Older records have no time.
+        """
+        return self.state == status.state and self.ended in (None, status.ended)
 
 
 def last_bytes(folder: Path, offset: int) -> str:

@@ -97,7 +97,7 @@ class Feed:
         finally:
             # MLflow has no word for a run that a search cut short.
             self.client.set_terminated(self._run_id(), "KILLED" if status.state == "PRUNED" else status.state, ended)
-            self._save(state=status.state, error=None)
+            self._save(state=status.state, ended=status.ended, error=None)
         unsent = upload(self.client, self._run_id(), self.folder) if self.record.artifacts else None
         self._save(synced=unsent is None, error=unsent)
         return unsent

@@ -80,7 +80,7 @@ class Tracker:
             record = records.read(self.folder)
             error = record.error if record is not None else None
             status = read_status(self.folder)
-            if record is not None and status is not None and record.state == status.state and (record.synced or error):
+            if record is not None and status is not None and record.has_end(status) and (record.synced or error):
                 return self._there(record)
             if ended and not another:
                 return self._unsynced(error or _last_line(self.folder / "tracking.log"))
