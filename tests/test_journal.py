@@ -29,7 +29,7 @@ from pipeline.runs.json_files import write_json
 from pipeline.runs.listing import listed
 from pipeline.runs.lookup import find_run, reap
 from pipeline.runs.process import boot_time, machine
-from pipeline.runs.records import duration, read_chunk, read_config, read_metrics, read_status, records_until
+from pipeline.runs.records import Status, duration, read_chunk, read_config, read_metrics, read_status, records_until
 from pipeline.runs.result import Metric, Result
 
 SOURCE = str(Path(journals.__file__).parents[2])
@@ -399,6 +399,26 @@ def test_killed_run_is_marked_once(tmp_path: Path) -> None:
     assert status.state == "KILLED"
     assert "ended without a message" in str(status.error)
     assert read_status(own.folder) == own.status
+
+
+def test_a_run_that_goes_on_while_another_process_looks_is_not_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one is a tracker, perhaps, that gets no core between its look and its lock."""
+    folder, gone = tmp_path / killed_run(tmp_path), runs_below._gone
+
+    def resumed_meanwhile(run: Path, status: Status) -> bool:
+        found = gone(run, status)
+        monkeypatch.setattr(runs_below, "_gone", gone)
+        assert reap(tmp_path) == [run.name]
+        Journal.reopen(run, 0)
+        return found
+
+    monkeypatch.setattr(runs_below, "_gone", resumed_meanwhile)
+    assert reap(tmp_path) == []
+    status = read_status(folder)
+    assert status is not None
+    assert (status.state, status.pid) == ("RUNNING", os.getpid())
 
 
 def test_reap_knows_a_reused_pid_and_leaves_other_hosts(tmp_path: Path) -> None:

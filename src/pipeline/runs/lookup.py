@@ -110,8 +110,8 @@ def reap_one(folder: Path) -> bool:
 
     try:
         with filelock.FileLock(folder / "status.lock", timeout=0):
-            status = read_status(folder)  # another process may have been here first
-            if status is None or status.state != "RUNNING":
+            status = read_status(folder)  # another process may have been here first, and the run may have gone on since
+            if status is None or status.state != "RUNNING" or not _gone(folder, status):
                 return False
             write_json(folder / "status.json", asdict(_killed(folder, status)))
             return True
