@@ -360,6 +360,25 @@ def test_a_run_that_goes_on_while_its_end_is_sent_is_sent_to_its_next_end(
     assert (run.data.tags["error"], run.data.metrics["loss"]) == ("the second end", 0.5)
 
 
+def test_entries_that_a_slow_server_made_after_all_do_not_stay(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request for a new entry was given up and sent once more, and the server answered all of them at last."""
+    monkeypatch.chdir(tmp_path)  # to open a store changes the folder
+    from pipeline.tracking.store import Feed, open_store
+
+    journal = Journal.begin(tmp_path, "run", CONFIG)
+    start(Mlflow(uri=uri, experiment="study"), journal, "grid")  # a cell: nobody follows it
+    feed = Feed(journal.folder, record_of(journal.folder), *open_store(uri, "study"))
+    for _ in range(3):
+        feed._create(None)  # whose answer nobody has heard
+    train(journal)
+    journal.finish("FINISHED")
+    assert send(journal.folder) is None
+    assert [run.info.run_id for run in runs_of(uri)] == [run_id_of(journal.folder)]
+    check(uri, run_id_of(journal.folder), journal)
+
+
 def test_start_loads_no_mlflow(tmp_path: Path) -> None:
     script = (
         "import sys, pathlib, hydra, pipeline.spec\n"

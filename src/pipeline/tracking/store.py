@@ -94,6 +94,7 @@ class Feed:
         try:
             self.advance()
             self._log_outcome(self._run_id(), status, ended)
+            self._delete_empty(self._run_id())
         finally:
             # MLflow has no word for a run that a search cut short.
             self.client.set_terminated(self._run_id(), "KILLED" if status.state == "PRUNED" else status.state, ended)
@@ -155,9 +156,19 @@ class Feed:
             raise
 
     def _find(self) -> str | None:
-        runs = self.client.search_runs([self.experiment_id], f"tags.`pipeline.run` = '{self.folder.name}'")
-        mine = [run for run in runs if not self._is_anothers(run)]
+        mine = [run for run in self._of_this_name() if not self._is_anothers(run)]
         return str(mine[0].info.run_id) if mine else None
+
+    def _of_this_name(self) -> Sequence[Run]:
+        return self.client.search_runs([self.experiment_id], f"tags.`pipeline.run` = '{self.folder.name}'")
+
+    def _delete_empty(self, run_id: str) -> None:
+        """Delete what a slow server made beside the run's entry, for requests that were given up and sent again."""
+        for run in self._of_this_name():
+            data, about = run.data, run.info
+            empty = not data.params and not data.metrics and data.tags.get("pipeline.folder") == str(self.folder)
+            if empty and about.run_id != run_id:
+                self.client.delete_run(about.run_id)
 
     def _is_anothers(self, run: Run) -> bool:
         """Whether an entry is that of a run of the same name in another folder, of which this one is a copy."""
