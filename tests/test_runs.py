@@ -535,6 +535,18 @@ def test_runs_whose_status_is_damaged_are_named_below_the_others(tmp_path: Path)
     assert shown.stderr.splitlines()[-1] == f"3 not listed, since their status.json is damaged: {lost}"
 
 
+def test_finished_runs_whose_result_is_damaged_are_named_below_the_others(tmp_path: Path) -> None:
+    """Among them may be the best."""
+    good, *bad = [a_run(tmp_path / "runs", accuracy) for accuracy in (0.6, 0.9, 0.8)]
+    (bad[0] / "result.json").write_bytes((bad[0] / "result.json").read_bytes()[:-1])
+    (bad[1] / "result.json").unlink()
+    a_run(tmp_path / "runs", 0.7, state="KILLED")  # which never had one
+    shown = pipeline(tmp_path, "stage=runs", "stage.best=test/accuracy", "stage.format=csv")
+    assert [row["id"] for row in csv.DictReader(shown.stdout.splitlines())] == [good.name]
+    lost = ", ".join(sorted(run.name for run in bad))
+    assert shown.stderr.splitlines()[-1] == f"2 without a result, since their result.json is missing or damaged: {lost}"
+
+
 def test_a_killed_run_is_listed_as_killed_where_that_cannot_be_written(tmp_path: Path) -> None:
     run = a_run(tmp_path / "runs", 0.6)
     write_json(run / "status.json", read_json(run / "status.json") | {"state": "RUNNING", "process_started": "before"})

@@ -23,6 +23,7 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.judged_on import GIVEN_OTHERWISE, SPLITS, examples_of, measured_otherwise, says_which
 from pipeline.runs.lookup import reap_these, run_folders, status_now
 from pipeline.runs.records import EPOCH, Status, parse, read_config, read_status
+from pipeline.runs.result import read_result
 
 TAIL_BYTES = 1 << 16  # of the journal of a run without a result: its last lines; above them in blocks as large
 LINE_BYTES = 1 << 14  # more than the record of an epoch has
@@ -99,6 +100,16 @@ def not_listed(root: Path, runs: Sequence[Listed]) -> list[str]:
     if not lost:
         return []
     return [f"{len(lost)} not listed, since their status.json is damaged: {cut(', '.join(lost), 300)}"]
+
+
+def without_result(runs: Sequence[Listed]) -> list[str]:
+    """A line where finished runs have lost what they measured: the best may be among them."""
+    finished = [run for run in runs if run.status.state == "FINISHED" and not run.declared]
+    lost = sorted(run.id for run in finished if read_result(run.folder) is None)
+    if not lost:
+        return []
+    named = cut(", ".join(lost), 300)
+    return [f"{len(lost)} without a result, since their result.json is missing or damaged: {named}"]
 
 
 def is_of_loss(key: str) -> bool:

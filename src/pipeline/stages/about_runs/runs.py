@@ -26,7 +26,7 @@ from pipeline.runs.choices import text_of as setting_text
 from pipeline.runs.conditions import check_known, check_where, matching, misspelt
 from pipeline.runs.json_files import dangling_link, plain
 from pipeline.runs.keeping import resume_words
-from pipeline.runs.listing import Listed, age_text, best_first, listed, not_listed, seconds_of, unlike
+from pipeline.runs.listing import Listed, age_text, best_first, listed, not_listed, seconds_of, unlike, without_result
 from pipeline.runs.records import State, duration
 from pipeline.runs.result import Table
 from pipeline.spec import Config, spec
@@ -96,7 +96,7 @@ class Runs(AboutRuns):
         count = _count(len(rows), len(found), len(every), root) + SHORTENED * short
         said = [count + _going_on(rows), *misspelt(among, self.where)]
         said += unlike(found, self.best) if self.best is not None else []
-        said += not_listed(root, every)
+        said += [*without_result(among), *not_listed(root, every)]
         say(messages(), "\n".join(said))
         return 0
 
