@@ -17,9 +17,9 @@ class Journal(JournalFileBackend):
     """
 
     def __init__(self, file: Path) -> None:
-        self.file = file
-        self.writing: Any = filelock.FileLock(f"{file}.writing")
-        super().__init__(str(file), self.writing)
+        lock: Any = filelock.FileLock(f"{file}.writing")
+        self.file, self.writing = file, lock
+        super().__init__(str(file), lock)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Write these changes. Raises OSError."""
