@@ -23,6 +23,7 @@ from pipeline.models.gpt import Gpt
 from pipeline.models.linear import Linear
 from pipeline.models.mlp import Mlp
 from pipeline.models.mnist_cnn import MnistCnn
+from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.records import read_config, read_metrics
 from pipeline.spec import spec
 
@@ -212,7 +213,8 @@ class Wait:
     def find_spec(self, name, path=None, target=None):
         if name == "torch" and sys.argv[0].endswith("worker.py"):
             Path("importing").touch()
-            time.sleep(1000)
+            while not Path("go on").exists():
+                time.sleep(0.05)
 
 sys.meta_path.insert(0, Wait())
 """
@@ -233,6 +235,25 @@ def test_ctrl_c_while_a_grid_imports(tmp_path: Path) -> None:
     assert "; the same command resumes" in err
     (grid, *_) = runs(tmp_path)
     assert status(grid).state == "KILLED"
+
+
+@pytest.mark.wide
+def test_a_grid_that_was_suspended_stops_a_cell_that_began_meanwhile(tmp_path: Path) -> None:
+    """Ctrl-Z reaches the grid alone: its worker goes on, and starts the cell that it was asked for."""
+    (tmp_path / "sitecustomize.py").write_text(LONG_IMPORT)
+    with begin(tmp_path, "-m", *ENDLESS, "model=mlp,linear", PYTHONPATH=str(tmp_path)) as process:
+        wait_until((tmp_path / "importing").exists, process)
+        process.send_signal(signal.SIGSTOP)
+        (tmp_path / "go on").touch()
+        wait_until(trained_for(tmp_path, 5), process)
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGCONT)
+        _, err = process.communicate(timeout=LONG)
+    assert process.returncode == 143, err
+    assert "killed  model=mlp  stopped by SIGTERM" in err
+    _, run = runs(tmp_path)
+    assert newest_step(run) is not None
+    check_journal(run)
 
 
 STOP_AT_AN_IMPORT = """
