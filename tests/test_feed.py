@@ -15,7 +15,7 @@ from pipeline.runs.journal import Journal
 from pipeline.runs.records import CHUNK_BYTES, State, read_status
 from pipeline.runs.result import Metric, Result
 from pipeline.tracking import record as records
-from pipeline.tracking.follow import send
+from pipeline.tracking.follow import _send_leftovers, send
 from pipeline.tracking.store import PARENT, open_store
 
 EXPERIMENT = "a study/of nets"
@@ -140,6 +140,19 @@ def test_a_cell_stands_below_its_grid_whichever_comes_first(tmp_path: Path, uri:
     records.write(moved / grid.id, replace(record, uri="http://127.0.0.1:9"))
     assert send(moved / other.id) is None
     assert PARENT not in entry(moved / other.id, uri).data.tags
+
+
+def test_a_cell_is_no_leftover_before_its_grid_is_in_mlflow(tmp_path: Path, uri: str) -> None:
+    """The tracker of another run sent it first, and nobody told MLflow later whose cell it is."""
+    own, grid = (begin(tmp_path / "runs", uri) for _ in range(2))
+    cell = begin(tmp_path / "runs", uri, grid=grid.folder)
+    cell.finish("FINISHED")
+    _send_leftovers(own.folder)
+    record = records.read(cell.folder)
+    assert record is not None and record.run_id is None
+    grid.finish("FINISHED")
+    _send_leftovers(own.folder)
+    assert entry(cell.folder, uri).data.tags[PARENT] == entry(grid.folder, uri).info.run_id
 
 
 def test_what_is_sent_twice_stands_there_once(tmp_path: Path, uri: str) -> None:

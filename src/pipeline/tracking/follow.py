@@ -206,15 +206,29 @@ def _send_leftovers(own: Path) -> None:
     end = time.monotonic() + LEFTOVER_SECONDS
     record = records.read(own)
     down = {record.uri} if record is not None and record.error and _is_down(own) else set()
-    for folder in run_folders(own.parent):
-        record = records.read(folder) if is_due(folder) else None
+    for folder in sorted(filter(is_due, run_folders(own.parent)), key=is_cell):  # grids first
+        record = records.read(folder)
         if record is None or record.waits_for_sync or record.uri in down or folder == own:
+            continue
+        if _comes_before_its_grid(folder, record):  # which has a tracker of its own, perhaps
             continue
         if time.monotonic() > end:
             return
         with lock(folder, timeout=0.0) as busy:
             if busy is None and _send(folder) is not None and _is_down(folder):
                 down.add(record.uri)
+
+
+def is_cell(folder: Path) -> bool:
+    """Whether a run is that of a grid's cell."""
+    record = records.read(folder)
+    return record is not None and record.grid is not None
+
+
+def _comes_before_its_grid(folder: Path, record: records.Record) -> bool:
+    """Whether a run is a cell whose grid has no run in MLflow yet: sent now, it would never be tied to that."""
+    grid = records.grid_of(folder, record)
+    return grid is not None and grid.uri == record.uri and grid.run_id is None
 
 
 def is_due(folder: Path, uri: str | None = None, *, again: bool = False) -> bool:

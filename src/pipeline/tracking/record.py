@@ -102,6 +102,14 @@ def has_entry(folder: Path, run_id: str, uri: str | None = None) -> bool:
     return record is not None and record.run_id == run_id and uri in (None, record.uri)
 
 
+def grid_of(cell: Path, record: Record) -> Record | None:
+    """The record of the grid that the run in `cell` is part of. Found beside it, too: both may have been moved."""
+    if record.grid is None:
+        return None
+    named = Path(record.grid)
+    return read(named) or read(cell.parent / named.name)
+
+
 def note_cell(grid: Path, run: Path) -> None:
     """Add a cell's run to those of the grid: by its name, since the folder above may have any name. Raises OSError."""
     with (grid / CELLS).open("ab") as file:

@@ -176,11 +176,8 @@ class Feed:
         return records.has_entry(first, run.info.run_id, self.record.uri) and not first.samefile(self.folder)
 
     def _parent(self) -> str | None:
-        """MLflow's id of the run of the grid that this run is a cell of. A grid is also found beside its cells."""
-        if self.record.grid is None:
-            return None
-        named = Path(self.record.grid)
-        grid = records.read(named) or records.read(self.folder.parent / named.name)
+        """MLflow's id of the run of the grid that this run is a cell of."""
+        grid = records.grid_of(self.folder, self.record)
         return grid.run_id if grid is not None and grid.uri == self.record.uri else None
 
     def _create(self, parent: str | None) -> str:

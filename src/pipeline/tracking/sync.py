@@ -8,7 +8,7 @@ from pipeline.cli.streams import printable
 from pipeline.runs.lookup import reap, run_folders
 from pipeline.runs.records import read_status
 from pipeline.tracking import record as records
-from pipeline.tracking.follow import is_down, is_due, lock, prepare, send
+from pipeline.tracking.follow import is_cell, is_down, is_due, lock, prepare, send
 
 
 def sync(root: Path, uri: str | None = None, *, force: bool = False) -> int:
@@ -23,7 +23,7 @@ def sync(root: Path, uri: str | None = None, *, force: bool = False) -> int:
     failed = 0
     absent: set[str] = set()  # runs that are not there, not even in part
     down: dict[str, str] = {}  # servers that do not answer, which each further run would wait for again
-    for folder in sorted(due, key=_is_cell):  # a cell's parent in MLflow is the run of its grid
+    for folder in sorted(due, key=is_cell):  # a cell's parent in MLflow is the run of its grid
         record = records.read(folder)
         assert record is not None
         target = uri or record.uri
@@ -49,11 +49,6 @@ def _line(folder: Path, uri: str, reason: str | None) -> str:
         return f"synced as run {record and record.run_id}"
     there = record is not None and record.uri == uri and record.state is not None
     return f"run {record and record.run_id}, but {reason}" if there else f"not sent: {reason}"
-
-
-def _is_cell(folder: Path) -> bool:
-    record = records.read(folder)
-    return record is not None and record.grid is not None
 
 
 def _wait_for_grid(root: Path, record: records.Record, uri: str | None, absent: set[str]) -> str | None:
