@@ -278,7 +278,8 @@ class Schedule:
 
     def _stop_all(self) -> None:
         self.stopping = True
-        self._take_ended()  # after a Ctrl-Z, cells may have begun, or ended, of which it has not heard
+        if not self.executor.queues:  # a queue would be given the cells that still wait
+            self._take_ended()  # after a Ctrl-Z, cells may have begun, or ended, of which it has not heard
         for kill in (False, True):  # a cell that does not end in time is killed
             for number in self.running:
                 self.executor.stop(number, kill=kill)
