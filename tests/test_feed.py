@@ -143,7 +143,7 @@ def test_a_cell_stands_below_its_grid_whichever_comes_first(tmp_path: Path, uri:
 
 
 def test_a_cell_is_no_leftover_before_its_grid_is_in_mlflow(tmp_path: Path, uri: str) -> None:
-    """The tracker of another run sent it first, and nobody told MLflow later whose cell it is."""
+    """The tracker of another run sent it first, and MLflow never learned whose cell it is."""
     own, grid = (begin(tmp_path / "runs", uri) for _ in range(2))
     cell = begin(tmp_path / "runs", uri, grid=grid.folder)
     cell.finish("FINISHED")

@@ -28,6 +28,7 @@ from pipeline.kernels.cuda.wgmma import Wgmma
 from pipeline.kernels.cuda.wgmma_persistent import WgmmaPersistent
 from pipeline.kernels.named import every
 from pipeline.machine.device import Device, Gpu
+from pipeline.machine.installed import is_installed
 from pipeline.spec import build_as
 from pipeline.stages.wmma import machine_code
 from pipeline.stages.wmma.stage import Wmma
@@ -226,6 +227,7 @@ extern "C" __global__ void gemm(float *x) {
 """
 
 
+@pytest.mark.skipif(not is_installed(nvrtc.GROUPS), reason="their package is not installed")
 def test_a_kernel_with_cooperative_groups_compiles() -> None:
     """Their headers include those of another package, which the extra `kernels` has."""
     assert sass.instructions(_compiled(GROUPED).cubin)["SHFL"]

@@ -236,7 +236,7 @@ def test_runs_are_alike_by_their_examples_where_all_say_which_and_else_by_their_
 
 
 def test_a_metric_measured_by_other_versions_is_named(tmp_path: Path) -> None:
-    """By the same name the validation loss of one version was another number, and of two equal runs one came first."""
+    """By the same name the validation loss of one version was another number, and the rate of other steps."""
     root, task = tmp_path / "runs", "pipeline.tasks.sequence_to_sequence"
     for number, version in enumerate("aab"):
         made = a_run(root, 0.5, ago=9 - number)
@@ -251,6 +251,10 @@ def test_a_metric_measured_by_other_versions_is_named(tmp_path: Path) -> None:
         "stage=compare says how two runs differ"
     )
     assert listing.unlike([newest, second, first], "test/accuracy") == [said]
+    write_json(first.folder / "code.json", {"pipeline.backends.shared.progress": "older"})
+    write_json(second.folder / "code.json", {"pipeline.backends.shared.progress": "newer"})
+    assert "differ in backends.shared.progress:" in listing.unlike([second, first], "images_per_s")[0]
+    assert listing.unlike([second, first], "wall_time_s") == []
 
 
 def test_other_datasets_are_named_whatever_their_seeds_and_other_sizes_are_not(tmp_path: Path) -> None:

@@ -134,6 +134,13 @@ def track(
     return journal, tracker
 
 
+def unfollowed(root: Path, uri: str) -> Journal:
+    """A cell of a grid whose tracker does not run: it is sent where that is asked for."""
+    journal = Journal.begin(root, "run", CONFIG)
+    start(Mlflow(uri=uri, experiment="study"), journal, "grid")
+    return journal
+
+
 def cell_of(grid: Journal, uri: str, name: str) -> Journal:
     """A cell of a grid, as the grid's session begins one: the grid's tracker sends it."""
     journal = Journal.begin(grid.folder.parent, name, CONFIG)
@@ -255,8 +262,7 @@ def test_what_a_run_that_goes_on_takes_back_is_no_longer_in_mlflow(
     monkeypatch.chdir(tmp_path)  # to open a store changes the folder
     from pipeline.tracking.store import Feed, open_store
 
-    journal = Journal.begin(tmp_path, "run", CONFIG)
-    start(Mlflow(uri=uri, experiment="study"), journal, "grid")  # a cell: nobody follows it
+    journal = unfollowed(tmp_path, uri)
     sizes = []
     for step in range(10):
         journal.log({"loss": float(step)}, step)
@@ -293,8 +299,7 @@ def test_a_run_that_goes_on_is_running_in_mlflow(uri: str, tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)  # to open a store changes the folder
     from pipeline.tracking.store import Feed, open_store
 
-    journal = Journal.begin(tmp_path, "run", CONFIG)
-    start(Mlflow(uri=uri, experiment="study"), journal, "grid")  # a cell: nobody follows it
+    journal = unfollowed(tmp_path, uri)
     for state in ("KILLED", "FAILED"):
         journal.finish(state, f"it was {state}")
         assert send(journal.folder) is None
@@ -316,8 +321,7 @@ def test_a_run_that_was_stopped_and_then_finished_has_no_error_in_mlflow(
     uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # to open a store changes the folder
-    journal = Journal.begin(tmp_path, "run", CONFIG)
-    start(Mlflow(uri=uri, experiment="study"), journal, "grid")  # a cell: nobody follows it
+    journal = unfollowed(tmp_path, uri)
     journal.finish("KILLED", "stopped by SIGTERM")
     assert send(journal.folder) is None
     tags = client_of(uri).get_run(run_id_of(journal.folder)).data.tags
@@ -367,8 +371,7 @@ def test_entries_that_a_slow_server_made_after_all_do_not_stay(
     monkeypatch.chdir(tmp_path)  # to open a store changes the folder
     from pipeline.tracking.store import Feed, open_store
 
-    journal = Journal.begin(tmp_path, "run", CONFIG)
-    start(Mlflow(uri=uri, experiment="study"), journal, "grid")  # a cell: nobody follows it
+    journal = unfollowed(tmp_path, uri)
     feed = Feed(journal.folder, record_of(journal.folder), *open_store(uri, "study"))
     for _ in range(3):
         feed._create(None)  # whose answer nobody has heard
@@ -1010,8 +1013,7 @@ def test_a_copy_of_a_run_that_goes_on_gets_its_own_entry(
 ) -> None:
     """Under the same name in another folder. An entry that a tracker made and could not note is still found."""
     monkeypatch.chdir(tmp_path)  # to open a store changes the folder
-    journal = Journal.begin(tmp_path / "runs", "run", CONFIG)
-    start(Mlflow(uri=uri, experiment="study"), journal, "grid")  # a cell: nobody follows it
+    journal = unfollowed(tmp_path / "runs", uri)
     journal.log({"loss": 1.0}, 1)
     journal.finish("KILLED", "stopped by SIGTERM")
     assert send(journal.folder) is None

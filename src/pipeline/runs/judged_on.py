@@ -11,6 +11,7 @@ from pipeline.runs.json_files import read_json
 GIVEN_OTHERWISE = ("dataset.channels", "dataset.layout", "dataset.normalise", "dataset.size")
 SPLITS = ("validation", "test")
 MEASURING = ("pipeline.tasks", "pipeline.metrics", "pipeline.losses", "pipeline.stages.measuring")  # with all inside
+TIMING = ("pipeline.backends.shared.progress", "pipeline.stages.rates")  # which steps are in a rate
 
 
 def examples_of(run: Path | None, metric: str) -> str | None:
@@ -27,11 +28,13 @@ def says_which(keys: Iterable[str]) -> list[str]:
     return [key for key in keys if key.partition(".")[0] == "dataset" and key not in GIVEN_OTHERWISE]
 
 
-def measured_otherwise(runs: Iterable[Path]) -> list[str]:
+def measured_otherwise(runs: Iterable[Path], metric: str) -> list[str]:
     """The modules of this package that say what a metric is, and that were edited between these runs."""
+    measuring = MEASURING if metric.partition("/")[0] in SPLITS else TIMING if metric.endswith("_per_s") else ()
+    inside = tuple(f"{module}." for module in measuring)
     hashes: dict[str, set[str]] = {}
     for run in runs:
         for module, sha256 in read_json(run / "code.json").items():
-            if f"{module}.".startswith(tuple(f"{one}." for one in MEASURING)):
+            if f"{module}.".startswith(inside):
                 hashes.setdefault(module.removeprefix("pipeline."), set()).add(sha256)
     return [module for module, found in hashes.items() if len(found) > 1]

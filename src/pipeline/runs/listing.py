@@ -137,7 +137,7 @@ def unlike(runs: Sequence[Listed], metric: str) -> list[str]:
 
 def _of_other_versions(runs: Sequence[Listed], metric: str) -> list[str]:
     """A line where what says what the metric is was edited between these runs: an update of the package, perhaps."""
-    edited = measured_otherwise(run.folder for run in runs) if metric.partition("/")[0] in SPLITS else []
+    edited = measured_otherwise((run.folder for run in runs), metric)
     if not edited:
         return []
     return [
