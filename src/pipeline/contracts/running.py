@@ -42,7 +42,6 @@ class Stage(Part):
     varies_precision: ClassVar[bool] = False
     headline: ClassVar[str] = "test/loss"
     otherwise: ClassVar[tuple[str, ...]] = ()
-    task: ClassVar[type[Task] | None] = None
     distributes: ClassVar[bool] = False
     by: ClassVar[str | None] = None
     makes: ClassVar[str | None] = None
@@ -61,8 +60,11 @@ class Stage(Part):
 
         @property
         def trains_users(self) -> str | None: ...
+
+        @property
+        def task(self) -> type[Task] | None: ...
     else:
-        recorded, probe, trains_users = True, False, None
+        recorded, probe, trains_users, task = True, False, None, None
 
     @abstractmethod
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:

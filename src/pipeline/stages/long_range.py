@@ -36,13 +36,12 @@ from pipeline.stages.cells import (
     variant,
     without_result,
 )
-from pipeline.tasks import Task
-from pipeline.tasks.recall import Recall
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
     from pipeline.sweep.entries import Entry
     from pipeline.sweep.plan import Decision
+    from pipeline.tasks import Task
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,30}$")]
 NO_RESULT = "no result"
@@ -66,8 +65,13 @@ class LongRange(Stage):
 
     has_cells: ClassVar[bool] = True
     seeds_by: ClassVar[str | None] = "seeds"
-    task: ClassVar[type[Task] | None] = Recall
     headline: ClassVar[str] = HEADLINE
+
+    @property
+    def task(self) -> type[Task]:
+        from pipeline.tasks.recall import Recall
+
+        return Recall
 
     def __post_init__(self) -> None:
         if not self.chosen:

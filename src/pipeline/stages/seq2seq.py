@@ -12,11 +12,10 @@ from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages.train import Train
-from pipeline.tasks import Task
-from pipeline.tasks.sequence_to_sequence import SequenceToSequence
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
+    from pipeline.tasks import Task
 
 
 @spec
@@ -26,11 +25,16 @@ class Seq2seq(Train):
     `attention`: draw what the decoder of model=encoder_decoder attends to in the first source of the test set.
     """
 
-    task: ClassVar[type[Task] | None] = SequenceToSequence
     headline: ClassVar[str] = "test/exact_match"
     imports: ClassVar[tuple[str, ...]] = (*Train.imports, "pipeline.stages.cross_attention")
 
     attention: bool = True
+
+    @property
+    def task(self) -> type[Task]:
+        from pipeline.tasks.sequence_to_sequence import SequenceToSequence
+
+        return SequenceToSequence
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train and measure. Raises as stage=train."""

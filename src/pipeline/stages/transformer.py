@@ -17,12 +17,11 @@ from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import build_as, choice, spec
 from pipeline.stages.train import Train
-from pipeline.tasks import Task
-from pipeline.tasks.language_modelling import LanguageModelling
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
     from pipeline.stages.training_samples import Written
+    from pipeline.tasks import Task
 
 
 @spec
@@ -62,7 +61,6 @@ class Transformer(Train):
     sentence of the test text, of model=gpt. `samples`: what the model writes while it is trained.
     """
 
-    task: ClassVar[type[Task] | None] = LanguageModelling
     headline: ClassVar[str] = "test/bits_per_byte"
     locations: ClassVar[tuple[str, ...]] = ("samples",)  # which changes nothing of the result
     imports: ClassVar[tuple[str, ...]] = (
@@ -74,6 +72,12 @@ class Transformer(Train):
     baselines: bool = True
     attention: bool = True
     samples: Annotated[Samples, BeforeValidator(_samples)] = Field(default_factory=Samples)
+
+    @property
+    def task(self) -> type[Task]:
+        from pipeline.tasks.language_modelling import LanguageModelling
+
+        return LanguageModelling
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse settings of samples that nothing reads, and what other models or texts would not have."""

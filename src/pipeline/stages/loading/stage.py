@@ -27,11 +27,10 @@ from pipeline.stages.cores_had import CoresHad
 from pipeline.stages.data_checks import check_task
 from pipeline.stages.loading.bench import MODULES, Bench, Job
 from pipeline.stages.loading.sources import is_picture, stored
-from pipeline.tasks import Task
-from pipeline.tasks.classification import Classification
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
+    from pipeline.tasks import Task
 
 FRAMEWORKS = ("torch", "tensorflow")
 SOURCES = ("memory", "files", "mapped")
@@ -58,7 +57,6 @@ class Loading(ByFramework):
 
     reads: ClassVar[tuple[str, ...]] = ("dataset", "device", "seed")
     headline: ClassVar[str] = "best_rate"
-    task: ClassVar[type[Task] | None] = Classification
 
     frameworks: tuple[str, ...] = ("torch", "tensorflow")
     sources: tuple[str, ...] = SOURCES
@@ -76,6 +74,12 @@ class Loading(ByFramework):
     seconds: Seconds = 0.1
     step_ms: Annotated[float, Field(gt=0, le=60_000, allow_inf_nan=False)] = 3.0
     cores: PositiveInt | None = None
+
+    @property
+    def task(self) -> type[Task]:
+        from pipeline.tasks.classification import Classification
+
+        return Classification
 
     def __post_init__(self) -> None:
         by_framework.check_names("frameworks", self.frameworks, FRAMEWORKS)
