@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
 import os
 import sys
@@ -13,6 +14,7 @@ import pytest
 from in_backend import Bench
 
 from pipeline.errors import UserError
+from pipeline.machine.collector import importing
 from pipeline.machine.quiet import import_for
 
 LIGHTNING = ("pytorch_lightning", "lightning_fabric")
@@ -45,6 +47,20 @@ def test_nothing_is_collected_during_an_import_and_again_after_it(modules: Path)
     assert import_for("own", "own_framework").collects is False
     assert gc.isenabled()
     del sys.modules["own_framework"]
+
+
+def test_what_the_first_import_makes_is_left_alone_and_what_comes_later_is_not(modules: Path) -> None:
+    """Python's collector looked through all of a framework as each process ended: a quarter of its import."""
+    (modules / "own_first.py").write_text("made = [[] for _ in range(1000)]\n")
+    before = gc.get_freeze_count()
+    with importing("own_first"):
+        importlib.import_module("own_first")
+    first = gc.get_freeze_count()
+    assert first >= before + 1000
+    later = [[0] for _ in range(1000)]  # of a training
+    with importing("own_first"):
+        importlib.import_module("own_first")
+    assert gc.get_freeze_count() <= first and len(later) == 1000
 
 
 def test_a_framework_that_cannot_be_imported_is_one_message_and_garbage_is_collected_again(modules: Path) -> None:

@@ -34,8 +34,10 @@ def compose_and_run() -> int:
     if message is not None:
         print(message)
         return 0
-    from pipeline.command_line import composed
+    from pipeline.machine.collector import importing
 
+    with importing("pipeline.command_line"):
+        from pipeline.command_line import composed
     raise_if_stopped()  # an import may have lost it
     return composed(sys.argv[1:])
 

@@ -26,6 +26,7 @@ from pipeline.allowed import ALLOW_VARIABLE, allowed_modules
 from pipeline.cli.conf_path import check_own
 from pipeline.cli.overrides import OF_GRIDS
 from pipeline.errors import UserError, cut, shown
+from pipeline.machine.collector import uncollected
 from pipeline.sweep.hydra_plugins import MODULE, PLUGINS
 
 # Settings that have to be as conf/config.yaml has them, and what to use instead.
@@ -114,7 +115,7 @@ def hydra_kept_in_bounds(explained: Callable[[Exception], UserError]) -> Iterato
 
     def checked(self: Hydra, *arguments: Any, with_log_configuration: bool = False, **settings: Any) -> DictConfig:
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), uncollected():
                 warnings.filterwarnings("error", NOT_AVAILABLE)
                 config = compose(self, *arguments, **settings)
         except (UserError, HydraException, OmegaConfBaseException, YAMLError):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.streams import say
 from pipeline.errors import Pruned, RunError, Stopped, UserError, thing
+from pipeline.machine.collector import uncollected
 from pipeline.ready import ready, ready_again
 from pipeline.spec import Config, choice, group_of
 
@@ -39,7 +40,8 @@ def run_one(config: Config, overridden: Sequence[str]) -> int:
     about_runs = about_runs_of(config)
     if about_runs is not None:
         return act(about_runs, config, overridden)
-    experiment, resolved = ready(config, overridden)
+    with uncollected():
+        experiment, resolved = ready(config, overridden)
     if trained_along(experiment.device.processes):
         return 0
     with leading(experiment.device.processes):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib
 import os
 import sys
@@ -13,6 +12,9 @@ from types import ModuleType
 
 from pipeline import raised
 from pipeline.errors import UserError
+from pipeline.machine.collector import importing
+
+FRAMEWORKS = ("torch", "tensorflow", "jax")
 
 
 def quiet_import(name: str) -> ModuleType:
@@ -24,25 +26,12 @@ def quiet_import(name: str) -> ModuleType:
 def import_for(backend: str, name: str) -> ModuleType:
     """Import a module of a backend. UserError where its framework cannot be, as for a variable that it refuses."""
     try:
-        with uncollected():
+        with importing(*FRAMEWORKS):
             return importlib.import_module(name)
     except Exception as error:  # whatever a framework raises while it starts
         if raised.is_of_this_package(error):
             raise
         raise UserError(f"backend={backend} cannot be imported: {raised.message(error)}") from error
-
-
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """Without Python's garbage collector: what modules make stays, and to look through all of it again and again takes
-    an eighth of a framework's import."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import filelock
 
+from pipeline.machine.collector import importing
 from pipeline.passwords import without_password
 from pipeline.raised import in_one_line
 from pipeline.runs.lookup import reap, reap_one, run_folders
@@ -255,7 +256,8 @@ def _is_down(folder: Path) -> bool:
 
 
 def _open_feed(folder: Path) -> Feed:
-    from pipeline.tracking.store import Feed  # a second of imports
+    with importing("mlflow"):
+        from pipeline.tracking.store import Feed  # a second of imports
 
     record = records.read(folder)
     assert record is not None
