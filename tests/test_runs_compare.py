@@ -162,6 +162,28 @@ def test_edited_modules_are_named_apart_from_other_ones(tmp_path: Path) -> None:
     assert ["only", "here", "models.mlp", "models.mlp", "models.gru"] in words(text)
 
 
+def test_of_many_edited_modules_those_of_the_choices_and_the_users_own_are_named(tmp_path: Path) -> None:
+    """Between two versions of the package up to 90 rows stood above the metrics."""
+    root = tmp_path / "runs"
+    many = [f"pipeline.z{n:02}" for n in range(30)]
+    names = [*many, "mine", "pipeline.optimizers.sgd"]
+    made = [a_run(root, 0.5, code_sha256=f"{n}" * 64) for n in range(2)]
+    for run, digest in zip(made, "ab", strict=True):
+        write_json(run / "code.json", dict.fromkeys(names, digest * 64))
+    text = compared(*made)
+    for name in ("mine", "optimizers.sgd"):
+        assert [name, "a" * 12, "b" * 12] in words(text), text
+    assert "z00" not in text
+    said = (
+        "32 modules were edited, 30 of them not shown; code.json in the folder of each run lists all with their hashes"
+    )
+    assert said in " ".join(text.split()) and text.index("32 modules") < text.index("metrics")
+    for run, digest in zip(made, "ab", strict=True):  # as many as fit beside the metrics
+        write_json(run / "code.json", dict.fromkeys(names[-10:], digest * 64))
+    text = compared(*made)
+    assert "not shown" not in text and all(f"z{n}" in text for n in range(22, 30))
+
+
 def test_an_edit_that_no_module_shows_is_not_denied(tmp_path: Path) -> None:
     """Of a repository with an edit, and of a module that was imported by a computed name, nobody says that nothing was
     edited; and runs with another such module are no repetitions."""

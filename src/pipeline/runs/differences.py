@@ -17,11 +17,13 @@ from pipeline.variables import names_in
 RESUMPTION = "resumption"  # with what a run went on that differed from its beginning; empty of most runs
 SECTIONS = ("config", "code", "data", "software", "machine", RESUMPTION)
 FEW = 3  # modules that one of the runs alone has are named; how many more there are is said
+MANY = 10  # edited modules are named one by one; of more, as between two versions of the package, those that count most
 # What a run is called and where things lie decide nothing.
 NOT_COMPARED = ("name", "resume", "output_dir", "tracking", "sweep")
 FILLED = "config_sha256"  # differs alone where a variable that the config names has another value
 SEEDLESS = "config_without_seed_sha256"  # of runs whose config names variables: says it of runs of two seeds
 CODE = "code_sha256"
+OURS = "pipeline."  # before the names of this package's modules
 BESIDE = "beside."  # before what was imported by computed names
 # Modules whose hash holds what they read: the file of model.start, the user's data.
 READERS = ("models.start", "datasets.npz", "datasets.image_folder", "datasets.huggingface", "datasets.text")
@@ -38,6 +40,7 @@ class Account:
     metrics: Mapping[str, Metric]
     missing: tuple[str, ...]  # of the files that it should have
     modules: Mapping[str, str] = field(default_factory=dict)  # that decide the result, each with its hash
+    foremost: frozenset[str] = frozenset()  # of these, the user's own and those of the config's choices
 
 
 def account_of(folder: Path) -> Account:
@@ -52,7 +55,12 @@ def account_of(folder: Path) -> Account:
         **(device.get("hardware") or {}),
     }
     code = {CODE: receipt.get(CODE), **flat(receipt.get("git") or {})}
-    modules = {name.removeprefix("pipeline."): digest for name, digest in read_json(folder / "code.json").items()}
+    code_json = read_json(folder / "code.json")
+    modules = {name.removeprefix(OURS): digest for name, digest in code_json.items()}
+    chosen = {target.rpartition(".")[0] for target in targets(config)}
+    foremost = frozenset(
+        name.removeprefix(OURS) for name in code_json if name in chosen or not f"{name}.".startswith(OURS)
+    )
     sections: dict[str, Mapping[str, Any]] = {
         "config": {
             **flat_config({key: value for key, value in config.items() if key not in NOT_COMPARED}),
@@ -66,7 +74,14 @@ def account_of(folder: Path) -> Account:
     }
     missing = {"config.yaml": config, "receipt.json": receipt, "result.json": read_result(folder)}
     without = tuple(name for name, found in missing.items() if not found)
-    return Account(folder, sections, receipt.get("weights_sha256"), metrics_of(folder), without, modules)
+    return Account(folder, sections, receipt.get("weights_sha256"), metrics_of(folder), without, modules, foremost)
+
+
+def targets(config: Mapping[str, Any]) -> list[str]:
+    """The classes that a config names, at any depth."""
+    nodes = [value for value in config.values() if isinstance(value, Mapping)]
+    here = [str(config["_target_"])] if "_target_" in config else []
+    return here + [target for node in nodes for target in targets(node)]
 
 
 def _gone_on_with(resumed: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
@@ -118,8 +133,15 @@ def _differing_modules(accounts: Sequence[Account]) -> dict[str, list[Any]]:
     every = [account.modules for account in accounts]
     lacked = {name for one in every for name in one if not all(name in each for each in every)} - {*changed}
     others = [_few([name for name in one if name in lacked]) for one in every]
-    rows = {_with_files(name): [one.get(name, ABSENT) for one in every] for name in changed}
+    rows = {_with_files(name): [one.get(name, ABSENT) for one in every] for name in foremost(accounts, changed)}
     return rows | ({"only here": [text or ABSENT for text in others]} if any(others) else {})
+
+
+def foremost(accounts: Sequence[Account], changed: Sequence[str]) -> list[str]:
+    """Of the edited modules those that are named: all, or of many the user's own and those of the choices."""
+    if len(changed) <= MANY:
+        return list(changed)
+    return [name for name in changed if any(name in one.foremost for one in accounts)][:MANY]
 
 
 def _few(names: Sequence[str]) -> str:

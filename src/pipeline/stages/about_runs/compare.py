@@ -21,6 +21,7 @@ from pipeline.runs.choices import text_of
 from pipeline.runs.differences import (
     ABSENT,
     BESIDE,
+    CODE,
     SECTIONS,
     Account,
     account_of,
@@ -28,6 +29,7 @@ from pipeline.runs.differences import (
     differing,
     differing_metrics,
     edited,
+    foremost,
     the_same,
 )
 from pipeline.runs.judged_on import GIVEN_OTHERWISE, SPLITS, examples_of, says_which
@@ -103,7 +105,19 @@ def print_differences(console: Console, accounts: Sequence[Account], names: Sequ
             show_table(console, Table(section, ("", *names), lines), left=names)
         else:
             show(console, section, [(key, _by_value(values)) for key, values in rows.items()])
+        if section == "code" and CODE in rows:
+            _say_how_many(console, accounts)
     return found
+
+
+def _say_how_many(console: Console, accounts: Sequence[Account]) -> None:
+    """How many modules were edited, and where all are listed, if the table leaves some out."""
+    changed = edited(accounts) or []
+    left = len(changed) - len(foremost(accounts, changed))
+    if left:
+        which = f"{left} of them not shown" if left < len(changed) else "none of a choice of these runs"
+        where = "code.json in the folder of each run lists all with their hashes"
+        console.print(f"{len(changed)} modules were edited, {which}; {where}", highlight=False, markup=False)
 
 
 def conclusion(accounts: Sequence[Account], sections: Sequence[str]) -> list[str]:
