@@ -198,7 +198,7 @@ from pipeline.ready import ready_again
 from pipeline.runs.records import read_config
 from pipeline.datasets.loading import load_data
 
-experiment, resolved = ready_again(read_config(Path(sys.argv[1])))
+experiment, resolved = ready_again(read_config(Path(sys.argv[1])), Path(sys.argv[1]), "run")
 experiment.backend.load()
 from pipeline.backends.keras import breakdown, fit
 

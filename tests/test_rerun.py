@@ -56,6 +56,48 @@ def test_without_what_it_began_from_a_run_is_not_repeated(trained: Path, tmp_pat
     assert refused(tmp_path, "stage=rerun", f"run={run.name}", "tracking=none") == said
 
 
+def of_version(trained: Path, folder: Path, commit: str, setting: str, now: str) -> str:
+    """The id of a copy of the run, made by `commit`, with a setting that is not one of today's."""
+    run = folder / "runs" / trained.name
+    shutil.copytree(trained, run)
+    config = (run / "config.yaml").read_text()
+    assert now in config
+    (run / "config.yaml").write_text(config.replace(now, setting, 1))
+    receipt = read_json(run / "receipt.json")
+    write_json(run / "receipt.json", {**receipt, "git": {"pipeline": {"commit": commit, "dirty": False}}})
+    return run.name
+
+
+@pytest.mark.parametrize(
+    ("setting", "now", "said"),
+    [
+        ("pipeline.device.Device", "pipeline.machine.device.Device", "device._target_=pipeline.device.Device: no modu"),
+        ("max_hours: null", "max_time: null", "training.max_hours: no such key"),
+        ("patience: 0", "patience: null", "training.patience=0: "),
+    ],
+)
+def test_of_settings_of_another_version_it_is_said_which_version_has_them(
+    trained: Path, tmp_path: Path, setting: str, now: str, said: str
+) -> None:
+    run = of_version(trained, tmp_path, "1" * 40, setting, now)
+    for stage in ("rerun", "evaluate"):
+        found = refused(tmp_path, f"stage={stage}", f"run={run}", "tracking=none")
+        assert found.startswith(f"run={run}: {said}"), found
+        assert found.endswith("; commit 111111111111 of this package made the run: git checkout 111111111111"), found
+
+
+def test_what_is_not_for_another_version_to_mend_names_none(trained: Path, tmp_path: Path) -> None:
+    """The environment that lacks something, an override of this command, and settings that this very version had."""
+    run = of_version(trained, tmp_path, "1" * 40, "${oc.env:PATIENCE}", "null")
+    assert "git checkout" not in refused(tmp_path, "stage=rerun", f"run={run}", "tracking=none")
+    whole = of_version(trained, tmp_path / "whole", "1" * 40, "patience: null", "patience: null")
+    said = refused(tmp_path / "whole", "stage=evaluate", f"run={whole}", "device.memory_limit=[1]", "tracking=none")
+    assert "device.memory_limit" in said and "git checkout" not in said
+    commit = read_json(trained / "receipt.json")["git"]["pipeline"]["commit"]
+    same = of_version(trained, tmp_path / "same", commit, "patience: 0", "patience: null")
+    assert "git checkout" not in refused(tmp_path / "same", "stage=rerun", f"run={same}", "tracking=none")
+
+
 def test_an_export_is_not_taken_for_the_training(trained: Path, tmp_path: Path) -> None:
     """Where it was the latest run, its weights came out the same, which no training had made."""
     shutil.copytree(trained, tmp_path / "runs" / trained.name)
@@ -123,7 +165,7 @@ def test_a_run_that_cannot_be_repeated_is_refused(trained: Path, tmp_path: Path)
         tmp_path, "stage=rerun", "run=latest", "seed=1"
     )
     (folder / "result.json").unlink()
-    assert "has no result to compare with; rerun one that finished" in refused(tmp_path, "stage=rerun", "run=copied")
+    assert "result.json is missing or damaged, so there is nothing" in refused(tmp_path, "stage=rerun", "run=copied")
     shutil.copy(trained / "result.json", folder)
     for kind in ("grid", "search"):
         (folder / "config.yaml").write_text(f"{kind}: {{seed: '0,1'}}\ncells: 2\n")

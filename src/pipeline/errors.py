@@ -39,6 +39,10 @@ class Impossible(UserError):
     """What nobody did wrong but cannot run here: a precision that the device lacks, a GPU that is not there."""
 
 
+class Lacking(UserError):
+    """What the environment lacks that a config names: a variable, or a module on the allow-list."""
+
+
 class Pruned(BaseException):
     """A search has seen enough of this run. Like Stopped, no framework's handler may swallow it."""
 

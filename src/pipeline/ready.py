@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pipeline.errors import Impossible
+from pipeline.errors import Impossible, Lacking, UserError
 from pipeline.spec import Config, choice
 
 if TYPE_CHECKING:
@@ -35,12 +36,12 @@ def ready(config: Config, overridden: Sequence[str], swept: Sequence[str] = ()) 
     return _on_this_machine(_built(config, overridden), overridden, swept)
 
 
-def ready_again(config: Config) -> tuple[Experiment, Resolved]:
-    """`ready` for the config of a saved run as its config.yaml has it. Raises UserError."""
+def ready_again(config: Config, folder: Path, key: str) -> tuple[Experiment, Resolved]:
+    """`ready` for the config of the saved run in `folder` that `key` names. Raises UserError."""
     from pipeline.machine.device import count_by_bus
 
     count_by_bus()
-    return _on_this_machine(load_checked(config), ())
+    return _on_this_machine(_load_saved(config, folder, key), ())
 
 
 def _on_this_machine(
@@ -97,7 +98,29 @@ def backend_of(config: Config, overridden: Sequence[str]) -> Backend:
 
 
 def _built(config: Config, overridden: Sequence[str]) -> Experiment:
-    return load_checked(_whole(config, overridden))
+    from pipeline.experiment import stage_of
+
+    whole = _whole(config, overridden)
+    if stage_of(config).starts_from_run:
+        return _load_saved(whole, Path(whole["run"]), "run")
+    return load_checked(whole)
+
+
+def _load_saved(config: Config, folder: Path, key: str) -> Experiment:
+    """`load_checked` for the config of a saved run. Where the run's own settings are refused, says who has them."""
+    from pipeline.runs.records import read_config
+    from pipeline.runs.saved import made_by
+
+    try:
+        return load_checked(config)
+    except (Impossible, Lacking):
+        raise
+    except UserError as error:
+        try:
+            load_checked(read_config(folder))
+        except UserError:
+            raise UserError(f"{key}={folder.name}: {error}{made_by(folder)}") from error
+        raise  # it is an override of this command that is refused
 
 
 def _whole(config: Config, overridden: Sequence[str]) -> Config:

@@ -133,7 +133,7 @@ def resume(config: Config, overridden: Sequence[str]) -> int:
     console = messages()
     for note in notes:  # first: a refusal may be of another run than was meant
         say(console, f"resume={folder.name}: {note}")
-    experiment, resolved = ready_again(saved)
+    experiment, resolved = ready_again(saved, folder, "resume")
     check_starts(f"resume={folder.name}", experiment)
     if experiment.device.processes == 1:
         refuse_launched(f"resume={folder.name}: device.processes=1", SEVERAL)

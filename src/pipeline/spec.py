@@ -20,7 +20,7 @@ import pydantic.dataclasses
 from pydantic import Field
 
 from pipeline.allowed import ALLOW_VARIABLE, allowed_modules, take
-from pipeline.errors import UserError, bad_key, cut, quoted, shown
+from pipeline.errors import Lacking, UserError, bad_key, cut, quoted, shown
 from pipeline.faults import fault
 from pipeline.raised import in_words, where
 from pipeline.variables import filled
@@ -142,7 +142,7 @@ def check_allowed(target: str, key: str) -> None:
     if not module_name:
         raise UserError(f"{key}={named}: name its module too, as <module>.{named}")
     if not any(module_name == name or module_name.startswith(name + ".") for name in allowed_modules()):
-        raise UserError(
+        raise Lacking(
             f"{key}={named}: not on the allow-list ({', '.join(allowed_modules())}); "
             f"to allow a module of yours set {ALLOW_VARIABLE}=<module>[,<module>]"
         )

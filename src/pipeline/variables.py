@@ -11,14 +11,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.errors import UserError
+from pipeline.errors import Lacking
 
 NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 KEPT = re.compile(rf"\$\{{oc\.env:({NAME})\}}")
 
 
 def filled(value: Any, key: str) -> Any:
-    """A plain value with what the environment holds in place of `${oc.env:NAME}`. Raises UserError naming `key`."""
+    """A plain value with what the environment holds in place of `${oc.env:NAME}`. Raises Lacking naming `key`."""
     if isinstance(value, str) and "${oc.env:" in value:
         return KEPT.sub(lambda found: _variable(found, key), value)
     if isinstance(value, dict):
@@ -43,5 +43,5 @@ def is_kept(text: str) -> bool:
 
 def _variable(found: re.Match[str], key: str) -> str:
     if found[1] not in os.environ:
-        raise UserError(f"{key}={found[0]}: the environment has no {found[1]}")
+        raise Lacking(f"{key}={found[0]}: the environment has no {found[1]}")
     return os.environ[found[1]]

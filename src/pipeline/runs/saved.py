@@ -12,6 +12,7 @@ from pipeline.errors import RunError, UserError, cut, shown
 from pipeline.runs import adapters
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config
+from pipeline.runs.repositories import git_state
 from pipeline.runs.start import CARD, SAVED, source_of
 from pipeline.spec import Config, fields_of, named_object
 from pipeline.variables import filled, names_in
@@ -82,6 +83,15 @@ def config_of(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str
     if isinstance(tokens, str) and tokens.endswith(f"/{CARD}") and not Path(tokens).is_file():
         merged["dataset"] = {**merged["dataset"], "tokens": str(folder / CARD)}  # they are its own since
     return folder, merged
+
+
+def made_by(folder: Path) -> str:
+    """Which version of this package made a run, and how to get it; nothing where it was the present one."""
+    then = ((read_json(folder / "receipt.json").get("git") or {}).get("pipeline") or {}).get("commit")
+    if then is None or then == git_state()["commit"]:
+        return ""
+    commit = then[:12]
+    return f"; commit {commit} of this package made the run: git checkout {commit}"
 
 
 def card_sha256(card: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from pipeline.runs.choices import changes
 from pipeline.runs.differences import Account, account_of, differing_metrics, the_same
 from pipeline.runs.listing import choice_of
 from pipeline.runs.lookup import find_run
-from pipeline.runs.records import read_config, read_status
+from pipeline.runs.records import Status, read_config, read_status
 from pipeline.runs.result import Table, read_result
 from pipeline.spec import Config, spec
 from pipeline.stages.about_runs.compare import print_differences
@@ -48,7 +48,8 @@ class Rerun(AboutRuns):
 
         source = _source(settings)
         saved = read_config(source)
-        experiment, resolved = ready_again({**saved, **{key: config[key] for key in NOW if key in config}})
+        present = {key: config[key] for key in NOW if key in config}
+        experiment, resolved = ready_again({**saved, **present}, source, "run")
         check_starts(f"run={source.name}", experiment)
         refuse_launched("stage=rerun", experiment.device.processes)
         if experiment.stage.starts_from_run:
@@ -70,11 +71,20 @@ def _source(settings: Settings) -> Path:
         raise UserError(f"run={folder.name}: is a {whole}; rerun the run of one of its cells, as stage=runs lists them")
     status = read_status(folder)
     if status is None or status.state != "FINISHED" or read_result(folder) is None:
-        how = "damaged" if status is None else status.state
-        raise UserError(f"run={folder.name}: is {how} and has no result to compare with; rerun one that finished")
+        raise UserError(f"run={folder.name}: {_without_result(folder, status)}")
     if not saved:
         raise UserError(f"run={folder.name}: config.yaml is missing or damaged")
     return folder
+
+
+def _without_result(folder: Path, status: Status | None) -> str:
+    if status is None or status.state != "FINISHED":
+        how = "damaged" if status is None else status.state
+        return f"is {how} and has no result to compare with; rerun one that finished"
+    return (
+        "result.json is missing or damaged, so there is nothing to compare with; "
+        f"stage=show run={folder.name} prints its settings"
+    )
 
 
 def _no_training(saved: Config) -> str:
