@@ -27,10 +27,11 @@ from pipeline.experiment.training import Checkpoints
 from pipeline.report.table import digits, markdown_rows, show, show_result, show_table, small
 from pipeline.runs import listing
 from pipeline.runs.checkpoint import Writer
-from pipeline.runs.conditions import check_where, matching, misspelt
+from pipeline.runs.conditions import check_where, matching, misspelt, older
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.keeping import resume_words, where_it_goes_on
+from pipeline.runs.listing import listed
 from pipeline.runs.lookup import find_run, run_folders
 from pipeline.runs.records import State
 from pipeline.runs.result import Metric, Result, Table, count, rate
@@ -108,6 +109,36 @@ def test_runs_are_listed_newest_first_and_filtered_by_what_they_are(folder: Path
 def test_conditions_compare_numbers_texts_and_lists(folder: Path, conditions: list[str], left: list[float]) -> None:
     found = matching(listing.listed(folder / "runs"), conditions)
     assert [run.metrics["test/accuracy"] for run in found] == left
+
+
+def test_runs_of_before_a_group_existed_have_its_choice_that_does_nothing(tmp_path: Path) -> None:
+    images = {"_target_": "pipeline.augmentations.images.Images"}
+    a_run(tmp_path / "runs", 0.5)
+    a_run(tmp_path / "runs", 0.6, augmentation={"_target_": "pipeline.augmentations.none.Off"})
+    a_run(tmp_path / "runs", 0.7, augmentation=images)
+    assert names(tmp_path, "stage.where=augmentation=none") == ["0.6", "0.5"]
+    assert names(tmp_path, "stage.where=augmentation!=none") == ["0.7"]
+
+
+def test_runs_of_before_a_setting_existed_are_left_out_in_so_many_words(tmp_path: Path) -> None:
+    """Whether it was then what it is now where it is unset, no file says. Another model just has no such setting."""
+    mlp = CONFIG["model"]
+    old, new = {"epochs": 3}, {"epochs": 3, "accumulate": 1}
+    a_run(tmp_path / "runs", 0.5, training=old)
+    a_run(tmp_path / "runs", 0.6, training=new, model={**mlp, "activation": "relu"})
+    a_run(tmp_path / "runs", 0.7, training=new, model={"_target_": "pipeline.models.cnn.Cnn"})
+    every = listed(tmp_path / "runs")
+    for where, left in (
+        (["training.accumulate=1"], 1),
+        (["training.accumulate!=1"], 1),
+        (["model.activation=relu"], 1),
+        (["training.accumulate=1", "test/accuracy>0.5"], 0),
+        (["training.epochs=3"], 0),
+        (["test/accuracy>0.6"], 0),
+    ):
+        said = [f"1 left out, saved before {where[0].partition('=')[0].rstrip('!')} existed"] if left else []
+        assert older(every, where) == said, where
+    assert "1 left out, saved before" in pipeline(tmp_path, "stage=runs", "stage.where=training.accumulate=1").stderr
 
 
 def test_a_metric_may_have_a_name_of_several_words(tmp_path: Path) -> None:

@@ -108,6 +108,29 @@ def misspelt(runs: Sequence[Listed], where: Iterable[str]) -> list[str]:
     return [line for condition in where if (line := _misspelt(condition, runs)) is not None]
 
 
+def older(runs: Sequence[Listed], where: Sequence[str]) -> list[str]:
+    """A line for each setting that runs lack since it did not exist yet, which but for it would be among the chosen."""
+    found = []
+    for place, condition in enumerate(where):
+        key = condition_of(condition, runs)[0]
+        group = key.partition(".")[0]
+        having = {_choice(run, group) for run in runs if key in run.config}
+        others = matching(runs, [*where[:place], *where[place + 1 :]])
+        left = [run for run in others if not run.has(key) and _has_group(run, group) and _choice(run, group) in having]
+        if left:
+            found.append(f"{len(left):,} left out, saved before {key} existed")
+    return found
+
+
+def _has_group(run: Listed, group: str) -> bool:
+    return any(key.startswith(f"{group}.") for key in run.config)
+
+
+def _choice(run: Listed, group: str) -> Any:
+    """What a run chose of a group, which says what settings it could have; of a group of one class nothing."""
+    return None if group in BY_NAME else run.config.get(group)
+
+
 def _misspelt(condition: str, runs: Sequence[Listed]) -> str | None:
     key, sign, wanted = condition_of(condition, runs)
     values = [run.value(key) for run in runs if run.has(key)]

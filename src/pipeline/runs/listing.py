@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from pipeline.errors import UserError, bad_choice, cut
+from pipeline.experiment import SINCE
 from pipeline.experiment.settings import Sought
 from pipeline.machine.regular_file import open_regular
 from pipeline.runs.better import better_of, check_direction
@@ -61,6 +62,8 @@ class Listed:
     def config(self) -> dict[str, Any]:
         """The config by dotted keys; a group's choice at the group's name (`model`: `cnn`)."""
         config = read_config(self.folder)
+        if "stage" in config:  # of an experiment
+            config = {**SINCE, **config}
         flat = {key: value for key, value in flat_config(config).items() if key not in MERGED}
         flat |= {group: flat[f"{group}.name"] for group in BY_NAME if f"{group}.name" in flat}
         tracker = (config.get("tracking") or {}).get("_target_")
