@@ -577,6 +577,45 @@ def test_a_cell_waits_until_its_processes_have_cores(
     assert executor.room(cell)
 
 
+def test_a_suspended_worker_and_its_cell_are_woken_to_stop(tmp_path: Path) -> None:
+    """The cell had ended, and nobody reported it: Ctrl-C waited for ever."""
+    with subprocess.Popen(["sleep", "60"]) as process, subprocess.Popen(["sleep", "60"]) as cell:
+        one = Worker.__new__(Worker)
+        one.pids, one.cells, one.process = {1: cell.pid}, {1: 1}, process  # type: ignore[assignment]
+        workers = Workers(Sweep(jobs=1), tmp_path)
+        workers.workers["torch"] = one
+        for each in (process, cell):
+            each.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, each.pid, os.WSTOPPED)
+        workers.stop(1, kill=False)
+        os.waitid(os.P_PID, process.pid, os.WCONTINUED)
+        assert cell.wait(timeout=600) == -signal.SIGTERM
+        process.kill()
+
+
+def test_a_worker_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.sweep.workers.GRACE_SECONDS", 0.1)
+    with subprocess.Popen(["sleep", "60"], stdin=subprocess.PIPE) as process:
+        one = Worker.__new__(Worker)
+        one.process = process
+        one.close()
+        assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.wide
+def test_a_grid_with_a_suspended_worker_stops(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = begin_here(place, "train", monkeypatch)
+    wait_until(lambda: len(list(place.glob("training-*"))) == 2, process)
+    (worker_process,) = psutil.Process(process.pid).children()
+    worker_process.suspend()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=600)
+    assert process.returncode == 130
+    rows = table(grids(place)[0])
+    assert [(row["state"], row["reason"]) for row in rows] == [("killed", "stopped by SIGTERM")] * 2
+    assert running_in(place) == []
+
+
 def test_a_cell_that_is_stopped_before_its_process_is_known_takes_no_other_with_it(tmp_path: Path) -> None:
     """Its worker was killed, and with it older cells that were writing their checkpoints."""
     killed: list[str] = []

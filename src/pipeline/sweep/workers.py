@@ -86,7 +86,11 @@ class Worker:
         assert self.process.stdin is not None
         with suppress(OSError):
             self.process.stdin.close()
-        self.process.wait()
+        try:
+            self.process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
 
 TOO_LATE = f"did not stop within {GRACE_SECONDS:.0f} s, so it was killed"
@@ -138,6 +142,8 @@ class Workers:
                         os.killpg(worker.pids[number], signal.SIGKILL)
                     else:
                         os.kill(worker.pids[number], signal.SIGTERM)
+                        for suspended in (worker.pids[number], worker.process.pid):
+                            os.kill(suspended, signal.SIGCONT)  # else the cell does not end, or nobody says so
             elif number in worker.cells and worker.pids and not kill:  # it has others, which may be writing checkpoints
                 worker.unwanted.add(number)
             elif number in worker.cells:  # still waiting for the import: it has nothing to say
