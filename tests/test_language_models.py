@@ -367,6 +367,7 @@ def test_why_the_rate_is_no_share_of_a_matmuls_is_said(part: str, setting: Any, 
     [
         (0.51, 0.02, False, "; uncertain: other processes had 51% of the cores"),
         (0.01, 0.4, False, "; uncertain: other processes had 40% of the cores beside the matmul"),
+        (0.51, 0.4, False, "; uncertain: other processes had 51% of the cores, and 40% beside the matmul"),
         (0.01, None, True, "; uncertain: the rate is of a cold start"),
         (0.01, 0.01, False, ""),
         (None, None, False, ""),

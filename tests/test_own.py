@@ -443,6 +443,8 @@ UNFIT = {
     "file or null",
     "model.start=nothing": "model.start=nothing: no such run in {folder}/runs; the folder has none yet",
     "model.start=none.npz": "model.start=none.npz: no such file; name a saved run or weights in .npz or .safetensors",
+    "model.start=/dev/null": "model.start=/dev/null: the file does not end in .npz or .safetensors; name one "
+    "that does, or a saved run",
     "model.start=mine.npz": "model.start={folder}/mine.npz: weights of another model: 1.kernel has shape (3, 10); "
     "this model has (64, 10)",
     "model.start=mine.npz model.start_layers=[1.kernel]": "model.start={folder}/mine.npz: 1.kernel has shape (3, 10); "

@@ -93,7 +93,10 @@ def _file(config: Config, key: str, text: str, saved: str, suffixes: Sequence[st
         try:
             path = find(_root(config), text, saved) / saved
         except UserError as error:
-            raise UserError(f"{shown}: {str(error).partition(': ')[2]}") from error
+            why = str(error).partition(": ")[2]
+            if path.exists() and not path.is_dir():
+                why = f"the file does not end in {' or '.join(suffixes)}; name one that does, or a saved run"
+            raise UserError(f"{shown}: {why}") from error
     if path.suffix == SAFETENSORS:
         check_installed({shown: ("safetensors",)})
     if not path.is_file():

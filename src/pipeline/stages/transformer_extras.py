@@ -92,11 +92,11 @@ def utilization(experiment: Experiment, resolved: Resolved, run: Run, result: Re
     flop = experiment.model.training_flop(weights.load(run.artifact("model/weights.npz")), length)
     others = Others()
     ceiling = importlib.import_module(experiment.backend.probe).machine(experiment, resolved)
-    beside_it = said_of(others.share())
+    beside_it = others.share()
     share = rate.value * flop / ceiling.FLOP_per_s
     slower = "; other work slowed the matmul down" if share > 1 else ""
     trained = read_json(run.folder / "receipt.json")["training_rate"]
-    doubts = [said_of(trained["cores_of_others"]) or "", f"{beside_it} beside the matmul" if beside_it else ""]
+    doubts = [_busy(trained["cores_of_others"], beside_it)]
     doubts += ["the rate is of a cold start"] if trained.get("cold") else []
     doubt = f"; uncertain: {', '.join(said)}" if (said := list(filter(None, doubts))) else ""
     text = f"{share:.1%} of the {ceiling.FLOP_per_s / 1e9:,.0f} GFLOP/s of a matmul of side {ceiling.side:,}"
@@ -104,6 +104,14 @@ def utilization(experiment: Experiment, resolved: Resolved, run: Run, result: Re
         (Metric("model_flop_utilization", share, "", "time", "max"),),
         table=(("utilization", f"{text}; {flop / 1e6:,.2f} MFLOP a token{slower}{doubt}"),),
     )
+
+
+def _busy(training: float | None, matmul: float | None) -> str:
+    """What other processes had while it trained, and beside the matmul; empty where neither disturbed."""
+    then, later = said_of(training), said_of(matmul)
+    if then and later:
+        return f"{then}, and {matmul:.0%} beside the matmul"
+    return f"{later} beside the matmul" if later else then or ""
 
 
 def _not_gpt(experiment: Experiment) -> str:
