@@ -58,11 +58,14 @@ LIGHTNING = {
 }
 
 
-def test_a_row_of_formats_is_all_that_names_a_precision() -> None:
+def test_a_row_of_formats_is_all_that_names_a_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     """What Lightning calls each stood in a separate table, as did Keras's policies and what a GPU needs."""
     from pipeline.backends.torch.own import lightning_precision
 
     assert {name: lightning_precision(name) for name in LIGHTNING} == LIGHTNING
+    monkeypatch.setitem(FORMATS, "unscaled", Format(compute="float16", parameters="float32"))
+    with pytest.raises(UserError, match="precision=unscaled with stage=lightning: Lightning scales the loss"):
+        lightning_precision("unscaled")
     with pytest.raises(ValueError, match="parameters=float64: where products are in another dtype, frameworks keep f"):
         Format(compute="bfloat16", parameters="float64")
 

@@ -642,6 +642,7 @@ def test_cells_that_a_clock_ended_are_noted(tmp_path: Path) -> None:
         "training.max_time ended 2 of 3 cells: test results and times of whole trainings are of different"
     )
     assert caveats(found[:1]) == ()
+    assert below_table(found, []) == [note]  # of a grid, too
 
 
 def test_rates_of_cold_epochs_are_noted(tmp_path: Path) -> None:

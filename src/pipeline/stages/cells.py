@@ -13,19 +13,19 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.contracts import Stage
-from pipeline.errors import Impossible, UserError, plural
+from pipeline.errors import Impossible, UserError
 from pipeline.experiment import NOT_DECIDING
 from pipeline.experiment.settings import Sweep
 from pipeline.machine.others import Others, said_of
 from pipeline.spec import group_of
 from pipeline.sweep import summary
 from pipeline.sweep.entries import entries_of
-from pipeline.sweep.notes import notes_of, of_times, receipts_of, shares_of_others
+from pipeline.sweep.notes import ended_early, notes_of, of_times, shares_of_others
 from pipeline.sweep.plan import Decision, cell_name, check, nothing_runs
 
 if TYPE_CHECKING:
@@ -172,17 +172,7 @@ def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
 
 def caveats(entries: Sequence[Entry]) -> tuple[str, ...]:
     """Notes: what makes times, or tests, of cells less comparable than the same settings would."""
-    return (*of_times(entries), *_ended_early(receipts_of(entries)))
-
-
-def _ended_early(receipts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Where a clock or validations ended trainings, each after another number of steps."""
-    by = [receipt.get("kept_weights", {}).get("ended_by") for receipt in receipts]
-    for key in dict.fromkeys(filter(None, by)):
-        yield (
-            f"{key} ended {by.count(key)} of {plural(len(by), 'cell')}: test results and times of whole trainings are "
-            "of different numbers of steps"
-        )
+    return (*of_times(entries), *ended_early(entries))
 
 
 def of_data(receipts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

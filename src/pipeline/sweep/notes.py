@@ -20,11 +20,12 @@ NUMBER = re.compile(r"(?<![\w.:=-])\d[\d.,e+-]*")  # not of a name, as in fp16 a
 
 
 def below_table(entries: Sequence[Entry], shown: Collection[str]) -> list[str]:
-    """The notes on a table of the metrics `shown`: what the cells' results note and, of times among them, that too."""
+    """The notes on a table of the metrics `shown`: what the cells' results note, which ended early,
+    and of times among them that too."""
     timed = any(entry.metrics[name].kind == "time" for entry in entries for name in shown if name in entry.metrics)
     if not timed:
-        return notes_of(entries)
-    return [*notes_of(entries, without=(OF_OTHERS, OF_COLD, OF_CLOCK)), *of_times(entries)]
+        return [*notes_of(entries), *ended_early(entries)]
+    return [*notes_of(entries, without=(OF_OTHERS, OF_COLD, OF_CLOCK)), *of_times(entries), *ended_early(entries)]
 
 
 def notes_of(entries: Sequence[Entry], most: int = 5, without: Collection[str] = ()) -> list[str]:
@@ -83,6 +84,16 @@ def shares_of_others(entries: Sequence[Entry]) -> list[float | None]:
 def period_of(entries: Sequence[Entry]) -> str:
     """What lies between two validations of the first cell, in words."""
     return next((entry.cell.experiment.training.period for entry in entries if entry.cell.experiment), "epoch")
+
+
+def ended_early(entries: Sequence[Entry]) -> Iterator[str]:
+    """Where a clock or validations ended trainings, each after another number of steps."""
+    by = [receipt.get("kept_weights", {}).get("ended_by") for receipt in receipts_of(entries)]
+    for key in dict.fromkeys(filter(None, by)):
+        yield (
+            f"{key} ended {by.count(key)} of {plural(len(by), 'cell')}: test results and times of whole trainings are "
+            "of different numbers of steps"
+        )
 
 
 def _disturbed(shares: Sequence[float | None]) -> Iterator[str]:

@@ -58,8 +58,10 @@ RESERVED = {
 
 
 def lightning_precision(name: str) -> str:
-    """What Lightning calls a precision."""
+    """What Lightning calls a precision. Raises UserError for one that it does not have."""
     form = FORMATS[name]
+    if form.mixed and form.compute == "float16" and not form.loss_scaling:
+        raise UserError(f"precision={name} with stage=lightning: Lightning scales the loss of all mixed float16")
     return f"{DTYPES[form.compute]}-{'mixed' if form.mixed else 'true'}"
 
 
