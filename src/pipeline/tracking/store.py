@@ -8,12 +8,13 @@ largest double of its sign (1.8e308).
 from __future__ import annotations
 
 import getpass
+import importlib
 import json
 import os
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -241,14 +242,29 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 @contextmanager
 def _database(path: Path) -> Iterator[None]:
-    """Hold the lock beside the database while it is opened: of several that make a new one at once, all but one die."""
+    """Hold the lock beside the database while it is opened, where that makes what is missing: of several that do so at
+    once, all but one die. One that is whole is opened by all at once: on a busy machine that takes them long.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     os.chdir(path.parent)  # MLflow puts the artifacts of its own Default experiment below the current folder
-    with filelock.FileLock(f"{path}.lock", timeout=CREATE_SECONDS):
+    with nullcontext() if _is_whole(path) else filelock.FileLock(f"{path}.lock", timeout=CREATE_SECONDS):
         if not path.exists() or (path.is_file() and path.stat().st_size == 0):
             _create_database(path)
         _check_database(path)
         yield
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a database has all of MLflow's tables; one of an older version gets the others as it is opened."""
+    from mlflow.store.db.base_sql_model import Base
+
+    importlib.import_module("mlflow.store.tracking.sqlalchemy_store")  # by which `Base` knows them
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=20.0)) as connection:
+            there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except sqlite3.Error:  # also where there is none yet
+        return False
+    return there.issuperset(Base.metadata.tables)
 
 
 def _create_database(path: Path) -> None:
