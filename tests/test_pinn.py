@@ -754,10 +754,13 @@ def test_training_values_are_drawn_where_they_lie(tmp_path: Path, monkeypatch: p
     problem: Any = Function()
     grid, at = np.linspace(-1, 1, 101)[:, None], np.linspace(-1, 1, 16)[:, None]
     measured = errors.Measured(grid, np.zeros((101, 1)), problem.reference(grid))
-    figures.solution(tmp_path / "solution.png", problem, measured, {"values": at}, "x sin(5x)")
+    figures.solution(tmp_path / "solution.png", problem, measured, {"values": at}, "pinn-deepxde-function-torch-fp32")
     (circles,) = [line for line in drawn[0].axes[0].get_lines() if line.get_marker() == "o"]
     np.testing.assert_array_equal(circles.get_ydata(), problem.reference(at)[:, 0])
     assert drawn[0].get_suptitle().endswith("(circles: the reference at the training points)")
     drawn[0].canvas.draw()
+    title = drawn[0].texts[0].get_window_extent()  # row A17's was cut off on both sides
+    assert title.x0 >= 0
+    assert title.x1 <= drawn[0].bbox.x1
     for axes in drawn[0].axes:  # names of the ODE's curves lay on these
         assert axes.get_legend().get_window_extent().y1 < axes.get_window_extent().y0

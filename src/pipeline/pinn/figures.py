@@ -112,7 +112,7 @@ def _curves(path: Path, problem: Problem, measured: Measured, points: Mapping[st
         axes.xaxis.set_major_locator(MaxNLocator(6))
         plain(axes)
         axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=4)  # on no curve
-    figure.suptitle(f"{title} (circles: the reference at the training points)", fontsize=10)
+    figure.suptitle(f"{title}\n(circles: the reference at the training points)", fontsize=10, wrap=True)
     save(figure, path)
 
 
@@ -139,7 +139,7 @@ def _maps(path: Path, problem: Problem, measured: Measured, title: str) -> None:
             axes.set_xlabel(problem.domain.names[0])
             axes.set_ylabel(problem.domain.names[1])
             _proportions(axes, problem)
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(title, fontsize=10, wrap=True)
     save(figure, path)
 
 
