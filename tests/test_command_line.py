@@ -202,6 +202,14 @@ REFUSALS = {
         "experiment=two_layer_net with stage=ladder: the recipe sets stage.sizes for its own stage=graph; leave out "
         "experiment or stage, and set what else you want of the recipe by hand (stage.sizes: no such key; ..."
     ),
+    "experiment=gpt_tiny model=gru": (
+        "experiment=gpt_tiny with model=gru: the recipe sets model.positions for its own model=gpt; leave out "
+        "experiment or model, and set what else you want of the recipe by hand (model.positions: no such key; ..."
+    ),
+    "experiment=gpt_tiny dataset=mnist": (
+        "experiment=gpt_tiny with dataset=mnist: the recipe sets dataset.context for its own dataset=moby_dick; ..."
+    ),
+    "experiment=gpt_tiny dataset=text": "dataset.path=null: name a file, a folder or a pattern, as 'texts/*.txt'",
     "stage=laddr --help": "stage=laddr: no such choice (did you mean ladder?); choose from ...",
     "experiment=diabetes stage=amp optimizer.learning_rate=-1 model=mlp": (
         "optimizer.learning_rate=-1: should be greater than 0"
