@@ -596,6 +596,21 @@ def test_advice_begins_with_the_device_and_then_the_largest_share(tmp_path: Path
     assert result[1].startswith("Wider layers, beside whose products copies weigh less.")  # bf16 has no casts
 
 
+def test_products_beside_other_processes_do_not_condemn_the_device(tmp_path: Path) -> None:
+    """With 15 % of the cores a processor with AMX multiplied bfloat16 at 0.76x: "no model can gain from it"."""
+    runs = [made_up(tmp_path / name, name, 0, 100, 0.9, 1.0) for name in ("fp32", "bf16")]
+    for run, share in zip(runs, (0.01, 0.85), strict=True):
+        run.step["step_breakdown"] = {"shares": {}, "products": [], "step_s": 9.0}
+        run.step["cores_of_others"] = share
+    rows = fp32, bf16 = compare.compare(runs)
+    said = "other processes had 85% of the cores"
+    assert why.advice(bf16, fp32)[0].startswith(f"Another measurement, on an idle machine: {said}")
+    assert tables.claimed(rows, on_cpu=True).title.endswith(f"; bare products uncertain: {said}")
+    for run in runs:
+        run.receipt["device"]["effective"] = "cuda:0"  # which the other processes did not use
+    assert why.advice(bf16, fp32)[0].startswith("Another device: ")
+
+
 def test_attention_that_takes_most_of_a_step_is_named(tmp_path: Path) -> None:
     """With 57 % of the step it was counted as products, which the advice called too small to fill the device."""
     runs = [made_up(tmp_path / name, name, 0, 100, 0.9, 1.0) for name in ("fp32", "mixed_bf16")]

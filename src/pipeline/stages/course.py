@@ -324,7 +324,7 @@ def probe_a_step(run: Run, experiment: Experiment, resolved: Resolved, data: Dat
 
     `step_s`: what a step of the training took.
     """
-    started = time.perf_counter()
+    started, others = time.perf_counter(), Others()
     try:
         backend = importlib.import_module(experiment.backend.probe)
         first = backend.first_step(experiment, data, resolved)
@@ -332,7 +332,7 @@ def probe_a_step(run: Run, experiment: Experiment, resolved: Resolved, data: Dat
         weights.save(run.artifact("probe/weights.npz"), first.weights)
         parts = backend.step_breakdown(experiment, data, resolved, step_s)
         found = step_breakdown.as_json(backend.machine(experiment, resolved), parts)
-        text = json.dumps({"loss": first.loss, **found}, indent=1)
+        text = json.dumps({"loss": first.loss, "cores_of_others": others.share(), **found}, indent=1)
         run.artifact("probe/step.json").write_text(text + "\n", encoding="utf-8")
     finally:
         run.marks["probe_s"] = time.perf_counter() - started

@@ -61,6 +61,12 @@ class Measured:
         share: float | None = self.receipt.get("training_rate", {}).get("cores_of_others")
         return share
 
+    @property
+    def cores_of_others_beside_step(self) -> float | None:
+        """The share while the step and bare products were measured; None on a GPU, whose rates are not theirs."""
+        share: float | None = self.step.get("cores_of_others")
+        return share if self.on_cpu else None
+
     def value(self, name: str) -> float:
         """The run's metric of that name."""
         return self.metrics[name].value

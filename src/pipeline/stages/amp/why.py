@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipeline.machine.others import said_of
 from pipeline.machine.precision import FORMATS, bytes_per_number
 from pipeline.report.table import digits
 from pipeline.runs.listing import flat_config
@@ -57,7 +58,7 @@ def page(row: Compared, baseline: Compared) -> str:
     )
     run, before = row.runs[0], baseline.runs[0]
     rates = [one.median(lambda run: run.units_per_s) for one in (row, baseline)]
-    machine, plain = run.step["machine"], before.step["machine"]
+    machine, plain, busy = run.step["machine"], before.step["machine"], _busy(row, baseline)
     lines = [
         f"# Why {row.precision} does not gain here",
         "",
@@ -68,7 +69,7 @@ def page(row: Compared, baseline: Compared) -> str:
         "",
         f"A product of {machine['side']} x {machine['side']} matrices: {machine['FLOP_per_s'] / 1e9:,.1f} GFLOP/s in "
         f"{FORMATS[row.effective].compute}, {plain['FLOP_per_s'] / 1e9:,.1f} in {FORMATS[baseline.effective].compute}: "
-        f"{machine['FLOP_per_s'] / plain['FLOP_per_s']:.2f}x.",
+        f"{machine['FLOP_per_s'] / plain['FLOP_per_s']:.2f}x{f'; uncertain: {busy}' if busy else ''}.",
         "",
     ]
     step_breakdown = run.step["step_breakdown"]
@@ -76,6 +77,11 @@ def page(row: Compared, baseline: Compared) -> str:
     lines += [*_shares(row, baseline), *bound, *_products(row, step_breakdown), *_longest(step_breakdown)]
     lines += ["## What to try first", "", *(f"{n}. {text}" for n, text in enumerate(advice(row, baseline), 1)), ""]
     return "\n".join(lines)
+
+
+def _busy(row: Compared, baseline: Compared) -> str | None:
+    """What other processes had of the cores while the products of either were measured, where it disturbs."""
+    return said_of(max(one.runs[0].cores_of_others_beside_step or 0 for one in (row, baseline)))
 
 
 def explains(row: Compared) -> bool:
@@ -218,11 +224,11 @@ def advice(row: Compared, baseline: Compared) -> Sequence[str]:
     machine, plain = row.runs[0].step["machine"], baseline.runs[0].step["machine"]
     gain = machine["FLOP_per_s"] / plain["FLOP_per_s"]
     found = []
-    if gain < 1.2:
-        found.append(
-            f"Another device: this one multiplies at {gain:.2f}x the rate in {row.precision} that it has in "
-            f"{baseline.precision}, so no model can gain from it."
-        )
+    rates = f"multiplies at {gain:.2f}x the rate in {row.precision} that it has in {baseline.precision}"
+    if gain < 1.2 and (busy := _busy(row, baseline)):
+        found.append(f"Another measurement, on an idle machine: {busy}, with which this one {rates}.")
+    elif gain < 1.2:
+        found.append(f"Another device: this one {rates}, so no model can gain from it.")
     step_breakdown = row.runs[0].step["step_breakdown"]
     if not (explains(row) and explains(baseline)):
         return found or [f"A longer training on an idle machine: {NOT_SEEN}."]
