@@ -713,6 +713,7 @@ def test_predict(trained: dict[str, Path], pictures: tuple[Path, np.ndarray], pl
     assert [found[name] for name in many[1]] == [found[name] for name in many[0]]
     assert all(found[name] == found["many.idx[0]"] for name in names[:3])
     assert status(run).name == "predict-mlp-digits-torch-fp32"
+    assert read(run / "result.json")["table"][-1] == ["probabilities", "artifacts/probabilities.csv"]
     with Image.open(run / "artifacts/figures/predictions.png") as sheet:
         assert sheet.size[0] > 200
     receipt = read(run / "receipt.json")

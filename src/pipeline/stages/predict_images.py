@@ -80,7 +80,7 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, images: Sequence[s
     rows = [(name, _best(row, about["classes"])) for name, row in zip(names[:SHOWN], likely, strict=False)]
     if len(names) > SHOWN:
         rows.append((f"and {len(names) - SHOWN:,} more", "in probabilities.csv"))
-    rows += [("probabilities", str(path)), ("sheet", str(sheet))]
+    rows.append(("probabilities", f"artifacts/{path.name}"))
     notes += [*hash_notes, *said_of_margins(experiment.loss, [path.name])]
     result = Result(metrics=(count("images", len(names)),), table=tuple(rows), notes=tuple(notes))
 
