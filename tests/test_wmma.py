@@ -34,6 +34,7 @@ from pipeline.kernels.cpu.of_file import Source as CppSource
 from pipeline.kernels.cuda.naive import Naive
 from pipeline.kernels.gemm import Gemm, operands, with_margins
 from pipeline.kernels.timing import Times
+from pipeline.kernels.torch.cublas import Cublas
 from pipeline.kernels.verify import Verdict, verify
 from pipeline.machine.device import Device, Place, gpus
 from pipeline.report.canvas import canvas, log_labels
@@ -538,6 +539,11 @@ def test_what_this_machine_or_a_kernel_cannot_do_is_refused(monkeypatch: pytest.
     said = "device.placement_log with stage=wmma: of a device the kernels follow its name alone; leave it out"
     assert message(("device.name", "device", "device.placement_log")) == said
     assert message(("model",)) == "model with stage=wmma: nothing is trained here; leave it out"
+    monkeypatch.setattr(Cublas, "missing", lambda _: "an NVIDIA GPU")
+    said = message(kernels=("cublas",))
+    assert said.startswith("stage=wmma: no kernel runs here: needs an NVIDIA GPU; cpu_")
+    assert "numpy" in said.rpartition("; ")[2]
+    assert said.endswith(" run here")
     monkeypatch.setenv("CXX", "no-such-compiler")
     said = message(kernels=("cpu_order",))
     assert said.startswith("stage.kernels=cpu_order: needs a C++ compiler (CXX=no-such-compiler is not one;")

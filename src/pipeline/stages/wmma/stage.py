@@ -207,7 +207,9 @@ class Wmma(Stage):
             reasons = dict.fromkeys(f"needs {missing_of(one)}" for one in able) or dict.fromkeys(
                 f"{one.name} {refusal_of(one, self.problems[0])}" for one in self.chosen
             )
-            raise Impossible(f"stage=wmma: no kernel runs here: {'; '.join(reasons)}")
+            others = [one.name for one in every() if self._takes(one) and missing_of(one) is None]
+            also = f"; {', '.join(others)} run here" if others else ""
+            raise Impossible(f"stage=wmma: no kernel runs here: {'; '.join(reasons)}{also}")
         check_memory(self.problems, len(runs))
         check_card_memory(
             self.problems,
