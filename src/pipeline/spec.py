@@ -286,6 +286,9 @@ def _of_list(fault: Mapping[str, Any], cls: type[Any], values: Mapping[str, Any]
 def _reason(fault: Mapping[str, Any]) -> str:
     """pydantic's message in our words: from `should be` on."""
     value = fault["input"]
+    if fault["type"] == "too_short":
+        least = fault["ctx"]["min_length"]
+        return f"should have {least} value{'s' * (least > 1)} at least, not {fault['ctx']['actual_length']}"
     if fault["type"] == "too_long":
         return f"should have {fault['ctx']['max_length']} values at most, not {fault['ctx']['actual_length']}"
     if fault["type"] in ("bool_parsing", "bool_type"):
