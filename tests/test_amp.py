@@ -232,7 +232,6 @@ def test_a_training_of_few_steps_is_taken_apart_too(place: Path) -> None:
 
 WRONG = {
     "stage.precisions=[fp32,fp8]": "stage.precisions=fp8: no such choice",
-    "stage.precisions=[fp32]": "stage.precisions=",
     "stage.precisions=[fp32]": "stage.precisions=['fp32']: should have 2 values at least, not 1",
     "stage.precisions=[fp32,fp32]": "stage.precisions=[fp32,fp32]: one precision is named twice",
     "precision=mixed": "precision: set for every cell by stage.precisions; set it there",

@@ -80,7 +80,8 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     if len(given) > SHOWN:
         shown.append((f"and {len(given) - SHOWN:,} more", "in predictions.csv"))
     notes += said_of_margins(experiment.loss, [path.name])
-    return Result(metrics=(count("rows", len(rows)),), table=(*shown, ("predictions", f"artifacts/{path.name}")), notes=notes)
+    shown.append(("predictions", f"artifacts/{path.name}"))
+    return Result(metrics=(count("rows", len(rows)),), table=tuple(shown), notes=notes)
 
 
 def inputs_of(card: Mapping[str, Any], rows: np.ndarray, dtype: str) -> np.ndarray:
