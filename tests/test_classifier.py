@@ -21,6 +21,7 @@ import in_backend
 import numpy as np
 import pytest
 from command import DIGITS, TORCH_THEN_WIDE, done, failed, pipeline, refused, script, status
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 from rich.console import Console
@@ -758,6 +759,17 @@ def test_images_of_other_numbers_than_shades_are_drawn_from_black_to_white(
         for one in (images, (images + 2.5) / 6, np.full_like(images, 7.0)):
             image_sheet(tmp_path / "sheet.png", one, np.full((2, 3), 1 / 3), ["a", "b", "c"], None, "title")
     assert titles == ["title; black is -2.5 and white 3.5", "title", "title; black is 7 and white 7"]
+
+
+def test_the_title_of_a_single_picture_is_not_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(FigureCanvasAgg, "print_png", lambda self, _: drawn.append(self.figure))
+    title = "20261130-142953-predict-mlp-fashion_mnist-tensorflow-mixed_-6e24: what it sees"  # an id of 61 characters
+    image = np.full((1, 8, 8, 1), 2.5)
+    image_sheet(tmp_path / "sheet.png", image, np.full((1, 3), 1 / 3), ["a", "b", "c"], None, title)
+    drawn[0].canvas.draw()
+    extent = drawn[0].texts[0].get_window_extent()
+    assert drawn[0].bbox.x0 <= extent.x0 <= extent.x1 <= drawn[0].bbox.x1
 
 
 def test_curves_are_drawn_along_steps_where_validations_are_counted_in_them() -> None:

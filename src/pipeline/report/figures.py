@@ -18,7 +18,7 @@ from pipeline.runs.fit import Epoch
 
 MOST_CLASSES = 30  # whose counts and names a confusion matrix has room for
 FLAT = 6  # letters of a class's name that need not be turned below a column
-TITLE_WIDTH = 5.0  # inches, for a sheet of few images
+TITLE_WIDTH = 8.0  # inches, for a sheet of few images: the title has the id of a run
 OUTPUTS = 8  # of a regression, a panel each
 NAME_LENGTH = 32  # characters of an image's name that fit above it and its bars
 
