@@ -100,18 +100,30 @@ def _table(around: Around, name: str) -> Table:
     rows = []
     for size, rate in around.rates[name].items():
         padded = ("" if size % unit == 0 else digits(around.padded(name, size, unit)) for unit in UNITS)
-        gain, unit = around.gain(name, size)
-        shown = f"{100 * (gain - 1):+.0f} %" if around.certain(name, size) else "none"
-        best = (shown, str(next_multiple(size, unit))) if size % unit else ("", "")
-        rows.append((str(size), str(multiple(size)), digits(rate), *padded, *best))
+        rows.append((str(size), str(multiple(size)), digits(rate), *padded, *_best(around, name, size)))
     doubt = "; uncertain, as the notes say" if name in around.uncertain else ""
     units = ", ".join(map(str, UNITS))
     return Table(f"{name}: GFLOP/s as N is, and padded to a multiple of {units}{doubt}", columns, tuple(rows))
 
 
+def _best(around: Around, name: str, size: int) -> tuple[str, str]:
+    """What the best padding gains, and the N that it pads to, where that is known."""
+    gain, unit = around.gain(name, size)
+    if size % unit == 0:
+        return "", ""
+    if name in around.uncertain:
+        return "-", ""
+    if not around.certain(name, size):
+        return "none", ""
+    return f"{100 * (gain - 1):+.0f} %", str(next_multiple(size, unit))
+
+
 def summary() -> tuple[tuple[str, str], ...]:
     """What the last columns of the tables are."""
-    gain = f"of the best padding, without copies; none: the ranges of the samples overlap, or have fewer than {FEWEST}"
+    gain = (
+        f"of the best padding, without copies; none: the ranges of the samples overlap, or have fewer than {FEWEST}; "
+        "-: uncertain"
+    )
     return ("gain", gain), ("by", "the N that it pads to")
 
 
