@@ -28,7 +28,7 @@ from pipeline.errors import RunError, UserError
 from pipeline.kernels.cpu import ceilings as cpu_ceilings
 from pipeline.kernels.cpu.compiled import compiled, missing_compiler
 from pipeline.machine import energy, free_memory, paths
-from pipeline.machine.ceilings import HAD, Ceiling, Ceilings
+from pipeline.machine.ceilings import DOUBT, HAD, Ceiling, Ceilings
 from pipeline.machine.device import Device, Place, canonical, gpus
 from pipeline.machine.energy import Meter
 from pipeline.machine.precision import ROUNDOFF
@@ -638,6 +638,16 @@ def test_ceilings_in_a_table() -> None:
     found = Ceilings([KEPT, lost, Ceiling(name=HAD, unit="%", samples=(40.0, 41.0))], "2026-11-23 19:40")
     assert [name for name, _ in tables.about(found)] == ["ceilings", "too low", "cpu/jax"]
     assert "the probe had 40 % of the cores" in dict(tables.about(found))["too low"]
+
+
+def test_what_several_ceilings_doubt_is_said_once() -> None:
+    """On a processor with 260 MiB of caches four rows of STREAM were five lines each."""
+    doubt = "an array has 512.0 MiB, less than 4 times the 260.0 MiB of the caches"
+    of = f"512.0 MiB each{DOUBT}{doubt}"
+    rows = [replace(KEPT, name=f"cpu/probe/{name}", of=of) for name in ("add", "triad")]
+    (table,) = tables.shown(rows)
+    assert [row[1] for row in table.rows] == ["512.0 MiB each (uncertain)"] * 2
+    assert tables.about(Ceilings(rows, ""))[1:] == [("uncertain", f"cpu/probe/add, cpu/probe/triad: {doubt}")]
 
 
 def test_a_device_is_listed_under_each_notation_that_is_taken() -> None:

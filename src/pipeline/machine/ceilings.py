@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 Unit = Literal["FLOP/s", "bytes/s", "s", "J/FLOP", "%"]
 HAD = "cpu/probe/cores"  # how much of the cores this process had while the probe ran; less where others are at work
+DOUBT = "; uncertain: "  # behind what a ceiling is of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pipeline.errors import plural
 from pipeline.kernels.cpu.ceilings import DTYPES, multiply_adds, stream
 from pipeline.kernels.cpu.compiled import missing_compiler
-from pipeline.machine.ceilings import Ceiling
+from pipeline.machine.ceilings import DOUBT, Ceiling
 from pipeline.report.table import size
 from pipeline.stages.devices.cores import had
 
@@ -30,7 +30,7 @@ def measured(place: str, rounds: int) -> Iterator[list[Ceiling]]:
         shares.append(share)
     yield [*found, had(shares)]
     streamed = stream(threads)
-    of = f"{size(streamed.array)} each" + (f"; uncertain: {streamed.doubt}" if streamed.doubt else "")
+    of = f"{size(streamed.array)} each" + (f"{DOUBT}{streamed.doubt}" if streamed.doubt else "")
     for name, samples in streamed.bytes_per_s.items():
         found.append(Ceiling(name=f"cpu/probe/{name}", unit="bytes/s", of=of, samples=samples))
     yield [*found, had(shares)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipeline.kernels.cpu.ceilings import ALONE
-from pipeline.machine.ceilings import HAD, Ceiling, Ceilings
+from pipeline.machine.ceilings import DOUBT, HAD, Ceiling, Ceilings
 from pipeline.report.csv_file import csv_file
 from pipeline.report.table import digits, small
 from pipeline.runs.result import Metric, Table, count
@@ -29,6 +29,9 @@ def about(ceilings: Ceilings | None, note: str = "; kept") -> list[tuple[str, st
     others = busy(ceilings.rows)
     if others:
         rows.append(("too low", f"{others}; measure again when none is"))
+    for doubt in dict.fromkeys(doubt for one in ceilings.rows if (doubt := one.of.partition(DOUBT)[2])):
+        names = ", ".join(one.name for one in ceilings.rows if one.of.endswith(f"{DOUBT}{doubt}"))
+        rows.append(("uncertain", f"{names}: {doubt}"))
     return rows + [(one.name, line(one)) for one in ceilings.rows if not one.samples]
 
 
@@ -55,7 +58,16 @@ def _row(one: Ceiling) -> tuple[str, ...]:
     spread = f"{digits(min(one.samples) / factor)} to {digits(max(one.samples) / factor)}"
     error = small(one.error, 0)
     what = " ".join(one.name.split("/")[2:])
-    return what, one.of, digits(one.median / factor), unit, spread, str(len(one.samples)), error
+    of, doubted, _ = one.of.partition(DOUBT)
+    return (
+        what,
+        f"{of}{' (uncertain)' * bool(doubted)}",
+        digits(one.median / factor),
+        unit,
+        spread,
+        str(len(one.samples)),
+        error,
+    )
 
 
 def _group(one: Ceiling) -> tuple[str, str]:
