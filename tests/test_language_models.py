@@ -509,7 +509,12 @@ def test_what_does_not_go_together_is_refused_before_the_run(tmp_path: Path) -> 
             "dataset=recall with stage=transformer: its task is Recall, not LanguageModelling; "
             "use stage=long_range; or dataset=moby_dick"
         ),
-        ("stage=transformer", "model.width=30"): "model.width=30: not divisible by heads=4",
+        ("stage=transformer", "model.width=30"): (
+            "model.width=30: not divisible by heads=4; the nearest that divides it is heads=3"
+        ),
+        ("experiment=gpt_tiny", "model.heads=5"): (
+            "model.width=128: not divisible by heads=5; the nearest that divides it is heads=4"
+        ),
         (
             "stage=transformer",
             "dataset=text",

@@ -62,7 +62,8 @@ def block_of(model: Any, **more: Any) -> Block:
 def check_heads(width: int, heads: int, positions: Positions = "none") -> None:
     """Refuse a width that the heads do not divide, or heads that rotary positions cannot turn. Raises ValueError."""
     if width % heads:
-        raise ValueError(f"width={width}: not divisible by heads={heads}")
+        near = min((number for number in range(1, width + 1) if width % number == 0), key=lambda one: abs(one - heads))
+        raise ValueError(f"width={width}: not divisible by heads={heads}; the nearest that divides it is heads={near}")
     if positions == "rotary" and (width // heads) % 2:
         raise ValueError(f"positions=rotary: needs heads of an even width, not {width // heads}")
 
