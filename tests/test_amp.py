@@ -605,7 +605,7 @@ def test_products_beside_other_processes_do_not_condemn_the_device(tmp_path: Pat
     rows = fp32, bf16 = compare.compare(runs)
     said = "other processes had 85% of the cores"
     assert why.advice(bf16, fp32)[0].startswith(f"Another measurement, on an idle machine: {said}")
-    assert tables.claimed(rows, on_cpu=True).title.endswith(f"; bare products uncertain: {said}")
+    assert tables.claimed(rows, on_cpu=True).title.endswith(f"; numbers moved and bare products are uncertain: {said}")
     for run in runs:
         run.receipt["device"]["effective"] = "cuda:0"  # which the other processes did not use
     assert why.advice(bf16, fp32)[0].startswith("Another device: ")

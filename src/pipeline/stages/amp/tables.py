@@ -84,7 +84,7 @@ def claimed(rows: Sequence[Compared], *, on_cpu: bool) -> Table:
     lines = tuple((claim.text, claim.claimed, *claim.measured) for claim in claims(rows, on_cpu=on_cpu))
     title = "half the width: what is claimed, and what was measured over the seeds of both"
     if busy := said_of(max(run.cores_of_others_beside_step or 0 for row in rows for run in row.runs)):
-        title = f"{title}; bare products uncertain: {busy}"
+        title = f"{title}; numbers moved and bare products are uncertain: {busy}"
     return Table(title, ("claim", "claimed", *heads), lines)
 
 
