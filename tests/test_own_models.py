@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import DIGITS, TORCH_THEN_WIDE, done, without_place
+from command import DIGITS, TORCH_THEN_WIDE, done, refused, without_place, write_files
 from findings import OwnModels
 from in_backend import Outcomes, outcomes, own_models
 
@@ -248,3 +248,39 @@ def test_jax_takes_the_memory_that_it_may(found: Outcomes[OwnModels]) -> None:
     assert inside["memory_fraction"] == 0.25
     assert inside["preallocate"] is False  # the user's own word
     assert after == {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.5", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+
+
+OPTIMIZER = """
+from pipeline.contracts import Optimizer
+from pipeline.spec import spec
+
+@spec
+class Mine(Optimizer):
+    learning_rate: float = 0.1
+    momentum: float = -1.0
+    def slots(self):
+        return 1
+    def torch(self, parameters):
+        import torch
+        return torch.optim.SGD(parameters, lr=self.learning_rate, momentum=self.momentum)
+    def keras(self):
+        import keras
+        return keras.optimizers.SGD(self.learning_rate, momentum=self.momentum)
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "said"),
+    [
+        ("torch", "torch() raises ValueError: Invalid momentum value: -1.0, in torch (mine_opt.py, line 13)"),
+        pytest.param("jax", "keras() raises ValueError: `momentum` must be a float between", marks=pytest.mark.wide),
+    ],
+)
+def test_an_optimizer_of_ones_own_that_cannot_be_made_is_refused_before_the_run(
+    tmp_path: Path, backend: str, said: str
+) -> None:
+    write_files(tmp_path, {"mine_opt.py": OPTIMIZER, "conf/optimizer/mine.yaml": "_target_: mine_opt.Mine\n"})
+    known = {"PIPELINE_MODULES": "mine_opt", "PYTHONPATH": str(tmp_path)}
+    words = ("--config-dir", "conf", "optimizer=mine", "dataset=digits", f"backend={backend}")
+    assert refused(tmp_path, *words, **known).startswith(f"optimizer=mine: {said}")
+    done(tmp_path, *words, "+optimizer.momentum=0.5", "training.epochs=1", **known)

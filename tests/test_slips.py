@@ -170,6 +170,8 @@ def mine(tmp_path: Path) -> Path:
 
 
 REFUSED = {
+    "optimizer=forgotten": "optimizer=forgotten: torch() gives None; give a torch.optim.Optimizer",
+    "optimizer=unmade": "optimizer=unmade: torch() gives a class; give a torch.optim.Optimizer",
     "loss=severed": "loss=severed with dataset=digits: torch() fails on random outputs: ValueError: gives a number "
     "without a gradient; compute it from the outputs in torch alone, without detach() or item()",
     "loss=uncalled": "loss=uncalled: torch() gives a class; give a function of outputs and targets, or an instance",
@@ -189,8 +191,6 @@ def test_a_loss_that_changes_the_outputs_in_their_place_is_taken(mine: Path) -> 
 
 
 FAILED = {
-    "optimizer=forgotten": "optimizer=forgotten: torch() gives None; give a torch.optim.Optimizer",
-    "optimizer=unmade": "optimizer=unmade: torch() gives a class; give a torch.optim.Optimizer",
     "profiler=watch": "profiler=watch: tool() gives a class; give a pipeline.profilers.Tool, or None",
     "loader=idle": "loader=idle: stream() gives None; give what can be iterated over, batches (x, y)",
     "stage=empty": "stage=empty: run() gives None; give a pipeline.runs.result.Result",

@@ -92,7 +92,8 @@ def asks_the_data(experiment: Experiment) -> bool:
 
 def asks_the_model(experiment: Experiment) -> bool:
     """Whether something of the config can only be checked with the model built for the data."""
-    return not is_shipped(experiment.model) or experiment.starting.active or experiment.optimizer.asks_the_model
+    own = not (is_shipped(experiment.model) and is_shipped(experiment.optimizer))
+    return own or experiment.starting.active or experiment.optimizer.asks_the_model
 
 
 def has_own_check(model: Model) -> bool:

@@ -23,7 +23,7 @@ import psutil
 from pipeline.backends.keras import state
 from pipeline.backends.keras.engine import Engine
 from pipeline.backends.shared.keeper import observation_of
-from pipeline.backends.shared.made import check_loss, check_optimizer
+from pipeline.backends.shared.made import check_loss, check_optimizer, check_own_optimizer
 from pipeline.backends.shared.progress import Watch
 from pipeline.datasets import Data
 from pipeline.loaders.batch_plan import Plan
@@ -178,6 +178,7 @@ def check_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> N
         model, *_ = initial_model(experiment, shapes, resolved)
         if experiment.optimizer.asks_the_model:
             experiment.kinds_of_update(weights.shapes_keras(model), model.output_shape[-1])
+        check_own_optimizer(experiment, lambda: optimizer_of(experiment, model, resolved))
 
 
 def check_size(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import UserError, thing
-from pipeline.spec import choice
+from pipeline.errors import UserError, raised, thing
+from pipeline.spec import choice, is_shipped
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -16,6 +17,18 @@ def check_optimizer(experiment: Experiment, made: Any, wanted: type[Any], called
     if not isinstance(made, wanted):
         who = f"optimizer={choice(experiment.optimizer)}: {experiment.backend.builder}()"
         raise UserError(f"{who} gives {thing(made)}; give a {called}")
+
+
+def check_own_optimizer(experiment: Experiment, make: Callable[[], object]) -> None:
+    """Refuse an optimizer of the user's that cannot be made, before its run begins. Raises UserError."""
+    if is_shipped(experiment.optimizer):
+        return
+    try:
+        make()
+    except UserError:
+        raise
+    except Exception as error:
+        raise raised(f"optimizer={choice(experiment.optimizer)}: {experiment.backend.builder}()", error) from error
 
 
 def check_loss(experiment: Experiment, made: Any) -> None:

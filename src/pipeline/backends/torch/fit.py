@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from pipeline.backends.shared.made import check_loss
+from pipeline.backends.shared.made import check_loss, check_own_optimizer
 from pipeline.backends.shared.progress import Watch
 from pipeline.backends.torch.blocks import StreamedBlocks
 from pipeline.backends.torch.group import Group
@@ -25,6 +25,7 @@ from pipeline.backends.torch.net import check_sketch, example, initial_net, made
 from pipeline.backends.torch.peers import Alone, Others, Peers, accounts, data_parallel, not_observed
 from pipeline.backends.torch.quiet import quiet_lightning
 from pipeline.backends.torch.settings import runtime_settings
+from pipeline.backends.torch.step import optimizer_of
 from pipeline.backends.torch.threads import threads_for
 from pipeline.backends.torch.training import Training, to_tensor
 from pipeline.datasets import Data
@@ -131,10 +132,12 @@ def predictor(experiment: Experiment, shapes: Shapes, saved: Weights, resolved: 
 def check_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> None:
     """Refuse a model that cannot be trained on examples of these shapes. Raises UserError."""
     with runtime_settings(experiment, resolved):
-        net, *_ = initial_net(experiment, shapes, Lowering(resolved))
+        lowering = Lowering(resolved)
+        net, *_ = initial_net(experiment, shapes, lowering)
         if experiment.optimizer.asks_the_model:
             every = {name: shape for name, _, shape in weights.parameters_torch(net)}
             experiment.kinds_of_update(every, shapes.outputs[-1])
+        check_own_optimizer(experiment, lambda: optimizer_of(net, experiment, lowering, shapes))
 
 
 def check_size(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> None:

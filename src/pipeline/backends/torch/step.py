@@ -16,6 +16,7 @@ from pipeline.tasks import Task
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
+    from pipeline.models import Shapes
 
 NARROW = (torch.float16, torch.bfloat16)
 OPS: Any = torch  # what a task may need (pipeline.tasks.Ops)
@@ -51,9 +52,7 @@ class Step:
         if isinstance(self.loss, torch.nn.Module):  # it may hold tensors, such as a weight for each class
             self.loss.to(lowering.device, torch.float64 if lowering.dtype == torch.float64 else None)
         self.training = experiment.training
-        optimizer: Any = experiment.optimizer.torch(groups(net, experiment, lowering, task))
-        check_optimizer(experiment, optimizer, torch.optim.Optimizer, "torch.optim.Optimizer")
-        self.optimizer: torch.optim.Optimizer = optimizer
+        self.optimizer = optimizer_of(net, experiment, lowering, task.shapes)
         self.scaler = lowering.scaler(experiment)
         self.one = torch.ones((), device=lowering.device)
         self.gathering = Gathering(self.one)
@@ -185,11 +184,21 @@ class Average:
             torch._foreach_copy_(weights, kept)
 
 
-def groups(net: torch.nn.Module, experiment: Experiment, lowering: Lowering, task: Task) -> Any:
+def optimizer_of(
+    net: torch.nn.Module, experiment: Experiment, lowering: Lowering, shapes: Shapes
+) -> torch.optim.Optimizer:
+    """torch's optimizer of the weights that are trained."""
+    made: Any = experiment.optimizer.torch(groups(net, experiment, lowering, shapes))
+    check_optimizer(experiment, made, torch.optim.Optimizer, "torch.optim.Optimizer")
+    optimizer: torch.optim.Optimizer = made
+    return optimizer
+
+
+def groups(net: torch.nn.Module, experiment: Experiment, lowering: Lowering, shapes: Shapes) -> Any:
     """The parameters as the optimizer is to have them: by kind of update, and by whether they decay."""
     optimizer = experiment.optimizer
     if optimizer.several:
-        return _by_kind(net, experiment, lowering, task)
+        return _by_kind(net, experiment, lowering, shapes)
     if optimizer.decay == "all":
         return net.parameters()
     trained = [row for row in weights.parameters_torch(net) if row[1].requires_grad]
@@ -199,11 +208,11 @@ def groups(net: torch.nn.Module, experiment: Experiment, lowering: Lowering, tas
     return [group for group in groups if group["params"]]
 
 
-def _by_kind(net: torch.nn.Module, experiment: Experiment, lowering: Lowering, task: Task) -> list[dict[str, Any]]:
+def _by_kind(net: torch.nn.Module, experiment: Experiment, lowering: Lowering, shapes: Shapes) -> list[dict[str, Any]]:
     """A layer with a dtype that is not the precision's has its products in it too."""
     every = list(weights.parameters_torch(net))
     trained = [row for row in every if row[1].requires_grad]
-    kinds = experiment.kinds_of_update({name: shape for name, _, shape in every}, task.shapes.outputs[-1])
+    kinds = experiment.kinds_of_update({name: shape for name, _, shape in every}, shapes.outputs[-1])
     found: dict[tuple[str, torch.dtype, bool], list[torch.Tensor]] = {}
     for name, parameter, shape in trained:
         compute = lowering.compute if parameter.dtype == lowering.dtype else parameter.dtype
