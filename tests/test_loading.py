@@ -105,6 +105,19 @@ def test_what_torch_is_fed_is_right(name: str, data: Data, tmp_path: Path) -> No
     assert all(parts[part] > 0 for part in ("read", "scale", "batch"))
 
 
+@pytest.mark.wide
+def test_more_workers_than_cores_are_noted(tmp_path: Path) -> None:
+    """As a training with so many notes it."""
+    quick = [word for word in QUICK if not word.startswith("stage.workers")]
+    run = done(
+        tmp_path, *quick, "stage.frameworks=[torch]", "stage.sources=[memory]", "stage.workers=[0,2]", "stage.cores=1"
+    )
+    found = read_result(run)
+    assert found is not None
+    said = "stage.workers=2: this process may use 1 core; more workers than cores take time to start and memory, and "
+    assert [note for note in found.notes if note.startswith("stage.workers")] == [f"{said}seldom gain"]
+
+
 PLANTED: dict[type[Loader], str] = {
     own_loaders.Short: "epoch 1 ends after 3 of its 4 batches",
     own_loaders.Long: "epoch 1 has more than its 4 batches",

@@ -52,13 +52,19 @@ def of_settings(experiment: Experiment, keys: Sequence[str]) -> list[str]:
         notes.append(f"augmentation={choice(experiment.augmentation)}: changes nothing with these settings")
     if training.steps is not None and "training.epochs" in keys:
         notes.append(f"training.epochs={training.epochs}: training.steps={training.steps} replaces it")
-    workers, cores = getattr(experiment.loader, "workers", 0), len(allowed_cores())
-    if choice(experiment.loader) == "dataloader" and workers > cores:
-        notes.append(
-            f"loader.workers={workers}: this process may use {plural(cores, 'core')}; more workers than cores take "
-            "time to start and memory, and seldom gain"
-        )
+    if choice(experiment.loader) == "dataloader":
+        notes += of_workers("loader.workers", getattr(experiment.loader, "workers", 0), len(allowed_cores()))
     return notes
+
+
+def of_workers(key: str, workers: int, cores: int) -> list[str]:
+    """What to say of the processes of torch's DataLoader, where they are more than the cores."""
+    if workers <= cores:
+        return []
+    return [
+        f"{key}={workers}: this process may use {plural(cores, 'core')}; more workers than cores take time to start "
+        "and memory, and seldom gain"
+    ]
 
 
 def of_length(training: Training, steps: int, validations: int, batches: int) -> list[str]:

@@ -11,6 +11,7 @@ from pipeline.backends.shared.load_settings import Asked
 from pipeline.datasets import Data
 from pipeline.datasets.loading import load_ahead, load_data
 from pipeline.errors import UserError
+from pipeline.experiment.effects import of_workers
 from pipeline.machine.cache_folder import cache_root
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import gpus
@@ -162,6 +163,9 @@ class Loading(ByFramework):
         # All of them before the first is measured: a full disk or a damaged file should not cost what was found.
         made = [stored(name, data, self.examples_of(data, name), self.mapped_mb * MEGA, root) for name in self.sources]
         by_framework.note_threads(run, bench.job.cores)
+        if "torch" in self.frameworks:
+            for said in of_workers("stage.workers", max(self.workers, default=0), bench.job.cores):
+                run.note(said)
         had = CoresHad(bench.job.cores, pinned=True)
         with had.during():
             for source in made:
