@@ -739,11 +739,11 @@ def test_a_cell_that_was_stopped_is_killed_and_has_not_failed(tmp_path: Path) ->
 
 
 def test_a_line_of_a_search_names_its_trial(tmp_path: Path) -> None:
-    """The first to end, in [1/3], need not be the first trial."""
+    """The first to end, in [1/3], need not be the first trial. A grid's cells were trials with sweep.best."""
     written = io.StringIO()
     ledger = Ledger(Console(file=written), tmp_path, [], 3)
-    for sought in ("loss", None):
-        cell = Cell(1, {"seed": "4"}, {}, [], None, None, sought=sought)
+    for of_search in (True, False):
+        cell = Cell(1, {"seed": "4"}, {}, [], None, None, sought="loss", of_search=of_search)
         ledger.ended(Outcome(cell, "FAILED", "no", 1.0, None))
     search, grid = written.getvalue().splitlines()
     assert search.startswith("[1/3] failed  trial 2  seed=4  no") and grid.startswith("[2/3] failed  seed=4  no")

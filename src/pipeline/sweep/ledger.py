@@ -101,7 +101,7 @@ class Ledger:
 
 def named(cell: Cell) -> str:
     """A cell by its label; of a search also by the number of its trial, as trials need not end in their order."""
-    return cell.label if cell.sought is None else f"trial {cell.number + 1}  {cell.label}"
+    return f"trial {cell.number + 1}  {cell.label}" if cell.of_search else cell.label
 
 
 def word_of(outcome: Outcome) -> str:

@@ -40,7 +40,8 @@ class Cell:
     resolved: Resolved | None  # None also for a cell that a cluster's node will resolve
     trial: dict[str, Any] | None = None
     kind: Kind = "cpu"  # of the device that the node is asked for
-    sought: str | None = None  # the figure that a search judges it by
+    sought: str | None = None  # the metric that a search judges it by, or that sweep.best names
+    of_search: bool = False  # whether it is a trial
 
     @property
     def where(self) -> Where:

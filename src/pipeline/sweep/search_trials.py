@@ -109,7 +109,7 @@ class Trials(Source):
         except UserError as error:  # a point at which nothing can run: what runs meanwhile is not lost for it
             self._failed(trial)
             swept, sought = varied_by(as_overrides(trial.params)), self.search.metrics[0]
-            cell = Cell(trial.number, swept, {}, [], None, None, sought=sought)
+            cell = Cell(trial.number, swept, {}, [], None, None, sought=sought, of_search=True)
             self.reused.append(Outcome(cell, "FAILED", str(error), 0.0, None))
             return None
         key = _hash(cell)
@@ -205,7 +205,7 @@ class Trials(Source):
     def _cell(self, trial: Trial) -> Cell:
         """The trial as a cell. Raises UserError where it cannot run."""
         cell, impossible = self.cells.at(trial.params, trial.number)
-        cell = replace(cell, sought=self.search.metrics[0])
+        cell = replace(cell, sought=self.search.metrics[0], of_search=True)
         if impossible or cell.experiment is None:
             raise UserError(f"{impossible} ({cell.label}); take it out of the space")
         if self.search.pruner == "none":
