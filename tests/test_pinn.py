@@ -743,6 +743,22 @@ def test_a_term_that_is_zero_all_along_is_drawn_as_nothing(tmp_path: Path) -> No
     assert (tmp_path / "figure.png").stat().st_size > 0
 
 
+def test_the_title_of_training_points_is_not_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    from pipeline.pinn import figures
+
+    drawn: list[Any] = []
+    monkeypatch.setattr(FigureCanvasAgg, "print_png", lambda self, _: drawn.append(self.figure))
+    problem: Any = PoissonLShape()
+    name = "pinn-deepxde_adam_lbfgs-poisson_lshape-torch-fp32"
+    figures.training_points(tmp_path / "points.png", problem, {"inside": np.array([[-0.5, 0.5], [0.5, -0.5]])}, name)
+    drawn[0].canvas.draw()
+    (title,) = [text for text in drawn[0].findobj(Text) if name in text.get_text()]
+    assert 0 <= title.get_window_extent().x0 <= title.get_window_extent().x1 <= drawn[0].bbox.x1
+
+
 def test_training_values_are_drawn_where_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They lay on the network's curve, so that a network that had missed them all seemed to meet each one."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg

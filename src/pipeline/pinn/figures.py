@@ -80,7 +80,7 @@ def training_points(path: Path, problem: Problem, points: Mapping[str, np.ndarra
     if len(names) > 1:
         axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     plain(axes)
-    axes.set_title(f"{title}: training points", fontsize=10)
+    figure.suptitle(f"{title}: training points", fontsize=10, wrap=True)  # of the figure: the axes are narrower
     save(figure, path)
 
 
