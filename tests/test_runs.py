@@ -122,10 +122,10 @@ def test_runs_of_before_a_group_existed_have_its_choice_that_does_nothing(tmp_pa
 
 def test_runs_of_before_a_setting_existed_are_left_out_in_so_many_words(tmp_path: Path) -> None:
     """Whether it was then what it is now where it is unset, no file says. Another model just has no such setting."""
-    mlp = CONFIG["model"]
+    relu = {"_target_": "pipeline.models.mlp.Mlp", "units": [128, 64], "activation": "relu"}
     old, new = {"epochs": 3}, {"epochs": 3, "accumulate": 1}
     a_run(tmp_path / "runs", 0.5, training=old)
-    a_run(tmp_path / "runs", 0.6, training=new, model={**mlp, "activation": "relu"})
+    a_run(tmp_path / "runs", 0.6, training=new, model=relu)
     a_run(tmp_path / "runs", 0.7, training=new, model={"_target_": "pipeline.models.cnn.Cnn"})
     every = listed(tmp_path / "runs")
     for where, left in (

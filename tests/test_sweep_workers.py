@@ -581,7 +581,7 @@ def test_a_suspended_worker_and_its_cell_are_woken_to_stop(tmp_path: Path) -> No
     """The cell had ended, and nobody reported it: Ctrl-C waited for ever."""
     with subprocess.Popen(["sleep", "60"]) as process, subprocess.Popen(["sleep", "60"]) as cell:
         one = Worker.__new__(Worker)
-        one.pids, one.cells, one.process = {1: cell.pid}, {1: 1}, process  # type: ignore[assignment]
+        one.pids, one.cells, one.process = {1: cell.pid}, {1: 1}, process
         workers = Workers(Sweep(jobs=1), tmp_path)
         workers.workers["torch"] = one
         for each in (process, cell):
