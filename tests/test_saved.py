@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from command import message, pipeline
+from command import message, pipeline, write_files
 from hydra import initialize_config_dir
 from test_compose import composer
 
@@ -19,7 +19,7 @@ from pipeline.experiment import Experiment, hash_of, load
 from pipeline.machine.capability import Resolved
 from pipeline.models.mlp import Mlp
 from pipeline.ready import ready
-from pipeline.runs import receipt, weights
+from pipeline.runs import choices, receipt, weights
 from pipeline.runs.journal import Journal
 from pipeline.runs.saved import check_hashes
 from pipeline.sweep.history import History
@@ -189,3 +189,15 @@ def test_a_run_from_before_a_group_existed_has_the_config_that_its_receipt_names
     assert check_hashes(journal.folder, {}) == ()
     experiment, _ = evaluated(tmp_path)
     assert isinstance(experiment.model, Mlp) and experiment.model.activation == "relu"
+
+
+def test_the_choices_of_a_saved_run_are_read_by_the_fast_loader_to_the_same_values() -> None:
+    """Python's loader took a seventh of `stage=evaluate`."""
+    for file in conf_path().glob("*/*.yaml"):
+        assert choices._values(file) == yaml.safe_load(file.read_text(encoding="utf-8"))
+
+
+def test_a_choice_that_nests_too_deeply_or_is_no_yaml_is_not_among_those_of_a_saved_run(tmp_path: Path) -> None:
+    """It ended the command by a RecursionError."""
+    write_files(tmp_path, {"deep.yaml": "[" * 20_000 + "]" * 20_000, "cut.yaml": "{", "mine.yaml": "width: 3"})
+    assert choices._choices(tmp_path) == {"mine": {"width": 3}}

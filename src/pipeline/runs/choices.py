@@ -7,10 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pipeline.cli.conf_path import conf_path
 from pipeline.errors import shown
+from pipeline.runs.records import loaded
 from pipeline.spec import Config
 
 NOT_SHOWN = ("output_dir",)
@@ -102,7 +101,7 @@ def text_of(value: Any) -> str:
 @cache
 def _beside_choices(folder: Path) -> Mapping[str, Any]:
     """What config.yaml itself sets: `model` has keys beside those of the choice."""
-    found = yaml.safe_load((folder / "config.yaml").read_text())
+    found = loaded((folder / "config.yaml").read_text(encoding="utf-8"))
     return {key: value for key, value in found.items() if isinstance(value, Mapping)}
 
 
@@ -119,8 +118,8 @@ def _choices(folder: Path) -> dict[str, Mapping[str, Any]]:
 def _values(path: Path) -> Any:
     """What a file of the configuration holds; None where it cannot be read."""
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return loaded(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return None
 
 

@@ -76,18 +76,25 @@ def duration(folder: Path, status: Status, now: float | None = None) -> float | 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """The resolved config that the run was started with."""
-    import yaml
-
-    # libyaml's, where PyYAML was built with it, is nine times as fast.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        text = read_regular(folder / "config.yaml")
-        if len(text) > SMALL_CONFIG and _is_deep(yaml.parse(text, Loader=loader)):
-            return {}
-        value = yaml.load(text, Loader=loader)  # both are the safe ones
-    except (OSError, ValueError, yaml.YAMLError, RecursionError):  # ValueError: a date or a number that is none
+        value = loaded(read_regular(folder / "config.yaml"))
+    except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) and _is_written_out(value) else {}
+
+
+def loaded(text: str | bytes) -> Any:
+    """What a text of YAML holds. Raises ValueError for what is none, or nests too deeply."""
+    import yaml
+
+    # libyaml's, where PyYAML was built with it, is nine times as fast. Both are the safe ones.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        if len(text) > SMALL_CONFIG and _is_deep(yaml.parse(text, Loader=loader)):
+            raise ValueError("nests too deeply")
+        return yaml.load(text, Loader=loader)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(str(error)) from None
 
 
 def _is_deep(events: Iterable[Any]) -> bool:
