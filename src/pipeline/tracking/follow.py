@@ -256,19 +256,20 @@ def _is_down(folder: Path) -> bool:
 
 
 def _open_feed(folder: Path) -> Feed:
-    with importing("mlflow"):
-        from pipeline.tracking.store import Feed  # a second of imports
-
     record = records.read(folder)
     assert record is not None
-    return Feed(folder, record, *_store(record.uri, record.experiment))
+    store = _store(record.uri, record.experiment)
+    from pipeline.tracking.store import Feed  # which `_store` has imported
+
+    return Feed(folder, record, *store)
 
 
 @cache
 def _store(uri: str, experiment: str) -> tuple[Any, str]:
-    from pipeline.tracking.store import open_store
+    with importing("mlflow"):  # MLflow imports more when it opens a store
+        from pipeline.tracking.store import open_store
 
-    return open_store(uri, experiment)
+        return open_store(uri, experiment)
 
 
 def _send(folder: Path) -> str | None:
