@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from command import DIGITS, TORCH_THEN_WIDE, Done, done, pipeline, refused, runs, status
+from command import DIGITS, Done, done, pipeline, refused, runs, status
 from own_tasks import Counting
 from rich.console import Console
 
@@ -54,7 +54,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def grid(place: Path) -> Done:
     """The grid of the README, on the digits, with a precision that no CPU has, and a setting without an effect."""
     unread = ("training.monitor=validation/loss", "training.patience=null")  # the defaults
-    return pipeline(place, "-m", "precision=fp32,tf32,mixed", "model=linear,mlp", *DIGITS, *unread, "tracking.wait=600")
+    return pipeline(place, "-m", "precision=mixed,tf32,fp32", "model=linear,mlp", *DIGITS, *unread, "tracking.wait=600")
 
 
 def test_each_cell_is_a_run_and_the_impossible_are_named(grid: Done, place: Path) -> None:
@@ -158,7 +158,7 @@ def test_data_that_the_seed_decides_are_compared_seed_by_seed(tmp_path: Path) ->
 
 def test_the_same_grid_again_runs_nothing(grid: Done, place: Path) -> None:
     before = runs(place)
-    words = ("-m", "precision=fp32,tf32,mixed", "model=linear,mlp", *DIGITS)
+    words = ("-m", "precision=mixed,tf32,fp32", "model=linear,mlp", *DIGITS)
     again = pipeline(place, *words)
     assert again.returncode == 0, again.stderr
     assert "6 cells: 4 finished before, 2 impossible here" in again.stderr
@@ -201,20 +201,31 @@ def test_why_a_cell_runs_again(grid: Done, place: Path) -> None:
     (run / "receipt.json").write_text(kept)
 
 
-@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
-def test_a_cell_is_the_same_to_the_bit_as_the_run_alone(backend: str, tmp_path: Path) -> None:
-    """After a cell of another precision in the same worker."""
-    words = (f"backend={backend}", "model=mlp", *QUIET)
-    result = pipeline(tmp_path, "-m", "precision=fp64,bf16,fp32", *words)
+def test_a_cell_is_the_same_to_the_bit_as_the_run_alone(grid: Done, place: Path) -> None:
+    """After cells of another precision in the same worker."""
+    assert grid.returncode == 0, grid.stderr
+    same_as_alone(place, [run for run in trained(place) if read_config(run)["model"]["_target_"].endswith(".Mlp")])
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_so_is_a_cell_of_another_backend(backend: str, tmp_path: Path) -> None:
+    words = (f"backend={backend}", "model=mlp")
+    result = pipeline(tmp_path, "-m", "precision=fp64,bf16,fp32", *words, *QUIET)
     assert result.returncode == 0, result.stderr
-    cells = {json.loads((run / "receipt.json").read_text())["precision"]["effective"]: run for run in trained(tmp_path)}
-    alone = pipeline(tmp_path, "precision=fp32", "output_dir=alone", *words)
+    same_as_alone(tmp_path, trained(tmp_path), f"backend={backend}")
+
+
+def same_as_alone(folder: Path, found: list[Path], *words: str) -> None:
+    """Of cells with an MLP that in fp32 has the result and the receipt of the same experiment without a grid."""
+    cells = {json.loads((run / "receipt.json").read_text())["precision"]["effective"]: run for run in found}
+    alone = pipeline(folder, "precision=fp32", "model=mlp", "output_dir=alone", *words, *QUIET)
     assert alone.returncode == 0, alone.stderr
-    (single,) = (tmp_path / "alone").iterdir()
+    (single,) = (folder / "alone").iterdir()
     assert weights(cells["fp32"]) == weights(single)
+    assert len({weights(run) for run in cells.values()}) == len(cells) > 1
     results = [json.loads((run / "result.json").read_text())["scalars"] for run in (cells["fp32"], single)]
     assert len({(one["test/loss"], one["test/accuracy"]) for one in results}) == 1
-    assert len({weights(run) for run in cells.values()}) == 3
     receipts = [json.loads((run / "receipt.json").read_text()) for run in (cells["fp32"], single)]
     for part in ("environment", "versions", "device", "git"):
         assert receipts[0][part] == receipts[1][part]
