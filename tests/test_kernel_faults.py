@@ -1276,7 +1276,7 @@ def test_a_first_kernel_of_whole_tiles_says_so_and_is_verified_on_those(tmp_path
 
 
 @pytest.mark.skipif(not available(), reason="no g++")
-@pytest.mark.parametrize("side", [16, 64, 128])
+@pytest.mark.parametrize("side", [16, pytest.param(64, marks=pytest.mark.wide), 128])
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [("+ k * lda, lda", "+ k * M, M"), ("D + at, c, ldc", "D + at, c, lda"), ("k < K", "k < M"), ("k < K", "k < N")],
