@@ -1,4 +1,5 @@
-"""What all tests share: the order of the files, the part of them that runs, and JAX's compiled programs."""
+"""What all tests share: the order of the files, the part of them that runs, Hypothesis's settings, and JAX's compiled
+programs."""
 
 from __future__ import annotations
 
@@ -6,8 +7,13 @@ import os
 import shutil
 import tempfile
 
+import hypothesis
 import pytest
 from parts import chosen, part_of
+
+# A clock fails no test: machines differ, and on each of them others compute.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 
 JAX_CACHE = "JAX_COMPILATION_CACHE_DIR"
 

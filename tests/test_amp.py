@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 from command import TORCH_THEN_WIDE, done, pipeline, refused, runs, status
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
@@ -285,7 +285,6 @@ def test_a_precision_that_diverges_is_shown_beside_the_others(place: Path) -> No
 # Statistics
 
 
-@settings(deadline=None)  # the first call imports SciPy
 @given(st.lists(st.floats(0.1, 10), min_size=3, max_size=6))
 def test_a_ratio_lies_in_its_interval_and_turns_over(ratios: list[float]) -> None:
     found, other = compare.Ratio.of(ratios), compare.Ratio.of([1 / ratio for ratio in ratios])
@@ -307,7 +306,6 @@ def test_one_or_two_pairs_have_no_interval(ratios: list[float]) -> None:
     assert half_width(ratios) is None
 
 
-@settings(deadline=None)
 @given(st.floats(0.1, 10), st.integers(3, 9))
 def test_equal_pairs_have_no_interval(ratio: float, n: int) -> None:
     found = compare.Ratio.of([ratio] * n)

@@ -36,7 +36,7 @@ WORDS = (
 
 
 @given(words=st.lists(st.sampled_from(WORDS), max_size=5, unique_by=lambda word: word.partition("=")[0]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_a_cell_is_composed_as_by_hydra(words: list[str]) -> None:
     words = [word.strip("'") if word.startswith("'") else word for word in words]
     with initialize_config_dir(str(conf_path()), version_base="1.3", job_name="pipeline"):

@@ -47,7 +47,6 @@ def as_bytes(content: bytes) -> np.ndarray:
     return np.frombuffer(content, np.uint8)
 
 
-@hypothesis.settings(deadline=None)
 @hypothesis.given(ARRAYS)
 def test_idx_round_trip(array: np.ndarray) -> None:
     read = parse_idx(as_bytes(to_idx(array)), "file")
@@ -55,7 +54,6 @@ def test_idx_round_trip(array: np.ndarray) -> None:
     assert np.array_equal(read, array)
 
 
-@hypothesis.settings(deadline=None)
 @hypothesis.given(ARRAYS, st.data())
 def test_idx_of_any_other_length_is_refused(array: np.ndarray, data: st.DataObject) -> None:
     content = to_idx(array)
@@ -65,7 +63,6 @@ def test_idx_of_any_other_length_is_refused(array: np.ndarray, data: st.DataObje
             parse_idx(as_bytes(other), "file")
 
 
-@hypothesis.settings(deadline=None)
 @hypothesis.given(st.binary(max_size=300))
 def test_idx_of_any_bytes_is_read_or_refused(content: bytes) -> None:
     for head in (b"", b"\0\0\x08"):
@@ -233,7 +230,6 @@ def test_numbers_beyond_float32_are_refused() -> None:
     check_data(data_of(grey(float(np.finfo(np.float32).max), -1.0), None), "mine")
 
 
-@hypothesis.settings(deadline=None)
 @hypothesis.given(
     numpy_strategies.arrays(
         st.sampled_from(["uint8", "uint16", "int8", "int32", "float16", "float32", "float64", "bool"]), (3, 2, 2, 1)
@@ -257,7 +253,6 @@ def numbered(size: int) -> Split:
     return Split(np.zeros((size, 2, 2, 1), np.uint8), np.arange(size))
 
 
-@hypothesis.settings(deadline=None)
 @hypothesis.given(st.integers(1, 50), st.data(), st.integers(0, 2**32))
 def test_train_and_validation_are_disjoint_and_together_the_whole(size: int, data: st.DataObject, seed: int) -> None:
     count = data.draw(st.integers(0, size - 1))

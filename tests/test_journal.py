@@ -77,7 +77,7 @@ def test_how_long_a_run_took(tmp_path: Path) -> None:
     assert duration(journal.folder, status, 1605.0) == 30.0  # it runs: that time is of the process before
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.dictionaries(st.text(), numbers), st.integers(-(2**40), 2**40)), max_size=20))
 def test_any_metrics_come_back(
     tmp_path_factory: pytest.TempPathFactory, records: list[tuple[dict[str, float], int]]
@@ -93,7 +93,7 @@ def test_any_metrics_come_back(
         assert all(same(record.metrics[name], float(value)) for name, value in metrics.items())
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(numbers, max_size=6), st.integers(0, 6), st.integers(0, 6), st.lists(numbers, max_size=3), st.booleans()
 )

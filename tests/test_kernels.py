@@ -54,7 +54,7 @@ def test_right_on_every_class_of_problems(kernel: Kernel, dtype: str) -> None:
     assert 0 <= verdict.error <= 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     kernel=st.sampled_from([kernel for kernel in CPU if kernel.rung is not None]),
     sizes=st.tuples(st.integers(1, 130), st.integers(1, 130), st.integers(1, 800)),

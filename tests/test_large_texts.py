@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from anonymous_memory import most_anonymous
 from command import environment, refused, runs
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline import tokens as vocabularies
@@ -80,7 +80,6 @@ def pairs() -> bpe.Bpe:
 # Piece by piece
 
 
-@settings(deadline=None)
 @given(text=TEXTS, size=st.integers(1, 9))
 def test_characters_of_a_text_in_tiny_pieces_are_those_of_the_whole(folder: Path, text: str, size: int) -> None:
     alphabet = sorted(set(text))
@@ -92,7 +91,6 @@ def test_characters_of_a_text_in_tiny_pieces_are_those_of_the_whole(folder: Path
     assert not text or found.dtype == np.min_scalar_type(len(alphabet) - 1)
 
 
-@settings(deadline=None)
 @given(text=TEXTS, size=st.integers(1, 9))
 def test_byte_pairs_of_a_text_in_tiny_pieces_are_those_of_the_whole(
     folder: Path, pairs: bpe.Bpe, text: str, size: int
@@ -103,7 +101,6 @@ def test_byte_pairs_of_a_text_in_tiny_pieces_are_those_of_the_whole(
     assert found.dtype == np.uint16
 
 
-@settings(deadline=None)
 @given(texts=st.lists(TEXTS, max_size=3), size=st.integers(1, 9))
 def test_byte_pairs_that_are_learned_in_tiny_pieces_are_those_of_the_whole(texts: list[str], size: int) -> None:
     whole = bpe.learned([text.encode() for text in texts], 270, "text")
@@ -111,7 +108,6 @@ def test_byte_pairs_that_are_learned_in_tiny_pieces_are_those_of_the_whole(texts
         assert bpe.learned([text.encode() for text in texts], 270, "text") == whole
 
 
-@settings(deadline=None)
 @given(text=st.binary() | TEXTS.map(str.encode), size=st.integers(1, 9))
 def test_a_text_in_pieces_is_refused_as_the_whole_is(text: bytes, size: int) -> None:
     """Where it is not UTF-8, by the same byte and line."""
@@ -128,7 +124,6 @@ def test_a_text_in_pieces_is_refused_as_the_whole_is(text: bytes, size: int) -> 
             assert "".join(characters(memoryview(text), "text")) == expected
 
 
-@settings(deadline=None)
 @given(text=KNOWN, unknown=st.none() | st.sampled_from("ЖжÄ"), bad=st.booleans(), size=st.integers(1, 9))
 def test_the_first_unknown_character_is_named_unless_the_text_is_not_utf8(
     text: str, unknown: str | None, bad: bool, size: int
@@ -147,7 +142,6 @@ def test_the_first_unknown_character_is_named_unless_the_text_is_not_utf8(
             assert vocabulary.decode(vocabulary.encode(content, "text")) == content
 
 
-@settings(deadline=None)
 @given(text=st.binary(max_size=20), place=st.integers(0, 25))
 @example(text=b"\0" * 6 + b"\x80" * 4, place=6)
 def test_the_next_character_begins_at_no_continuation(text: bytes, place: int) -> None:
@@ -160,7 +154,6 @@ def test_the_next_character_begins_at_no_continuation(text: bytes, place: int) -
 # Files
 
 
-@settings(deadline=None)
 @given(pieces=st.lists(st.binary(max_size=9)), small=st.integers(0, 9))
 def test_pieces_are_kept_in_memory_or_in_a_file(folder: Path, pieces: list[bytes], small: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

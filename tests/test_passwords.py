@@ -83,7 +83,7 @@ PASSWORDS = st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF, exclude
 SCHEMES = ("http", "https", "ftp", "postgresql", "postgresql+psycopg2", "mysql+pymysql", "mssql+pyodbc")
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.sampled_from(SCHEMES), st.sampled_from(["me", "me@corp", "me.2", ""]), PASSWORDS, st.booleans())
 @example("mysql+pymysql", "me", "12345/@:?#&=;'", False)
 def test_no_password_comes_through(scheme: str, name: str, password: str, encoded: bool) -> None:

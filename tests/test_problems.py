@@ -203,7 +203,7 @@ def polygons(draw: st.DrawFn) -> Polygon:
     return Polygon(tuple((r * float(np.cos(a)), r * float(np.sin(a))) for r, a in zip(radii, angles, strict=True)))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(polygons(), st.integers(1, 200), st.integers(0, 2**32 - 1))
 def test_points_of_a_polygon(polygon: Polygon, n: int, seed: int) -> None:
     inside = polygon.inside(n, np.random.default_rng(seed))
@@ -221,7 +221,7 @@ def test_points_of_a_polygon(polygon: Polygon, n: int, seed: int) -> None:
     assert np.array_equal(inside, polygon.inside(n, np.random.default_rng(seed)))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(polygons())
 def test_the_area_of_a_polygon(polygon: Polygon) -> None:
     """Against a count of points of the bounding box."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from pipeline.cli.for_hydra import prose_as_text
@@ -18,7 +18,6 @@ from pipeline.cli.for_hydra import prose_as_text
 @example("ends in one \\")
 @example("42")
 @example("space behind ")
-@settings(deadline=None)  # the first call makes Hydra's parser
 def test_a_prompt_is_taken_as_it_is_written(key: str, text: str) -> None:
     assume(text != "null" and text[0] not in "'\"[")
     (override,) = OverridesParser.create().parse_overrides([prose_as_text(f"{key}={text}")])

@@ -36,7 +36,7 @@ def judged(actual: np.ndarray, predicted: np.ndarray, batch: int = 7) -> Judge:
     return judge
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(2, 40), st.integers(1, 3), st.floats(-1e3, 1e3), st.integers(0, 99))
 def test_errors_are_those_of_scikit_learn(n: int, outputs: int, offset: float, seed: int) -> None:
     generator = np.random.default_rng(seed)

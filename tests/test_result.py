@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -44,7 +44,6 @@ ROWS = st.lists(st.tuples(TEXT, TEXT), max_size=3).map(tuple)
 TABLE = st.builds(Table, TEXT, st.just(("one", "two")), ROWS)
 
 
-@settings(deadline=None)  # it writes a file
 @given(UNIQUE, ROWS, st.lists(TEXT, max_size=2).map(tuple), st.lists(TABLE, max_size=2).map(tuple), st.none() | TEXT)
 def test_a_result_comes_back_whole(
     tmp_path_factory: pytest.TempPathFactory, metrics: Any, table: Any, notes: Any, tables: Any, failed: Any

@@ -792,7 +792,7 @@ def test_a_checkpoint_changes_no_bit(tmp_path: Path) -> None:
     assert first["config_sha256"] == second["config_sha256"]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 40), st.integers(0, 15))
 def test_a_journal_that_goes_on_has_every_record_once(tmp_path: Path, at: int, until: int, torn: int, end: int) -> None:
     """Killed after `until` records, the last line torn; a checkpoint was at record `at`.

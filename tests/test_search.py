@@ -464,7 +464,7 @@ def proposed(sampler: Any, searched: space.Space, trials: int) -> list[tuple[Any
 
 @pytest.mark.parametrize("sampler", ["tpe", "random", "cmaes"])
 @given(count=st.integers(1, 7), step=st.integers(1, 3), choices=st.integers(1, 3))
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 def test_no_point_of_a_discrete_space_comes_twice_while_others_are_left(
     sampler: str, count: int, step: int, choices: int
 ) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command import done, pipeline, refused, runs, status
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from in_backend import experiment
 from rich.console import Console
@@ -274,7 +274,6 @@ def test_what_the_seeds_note_of_the_data_is_the_results_too(tmp_path: Path) -> N
     assert note.startswith("2 of 2 cells: 30 of the 30 test examples are also in train")
 
 
-@settings(deadline=None)  # the first call imports SciPy
 @given(st.floats(0.5, 0.9), st.sampled_from([0.0, 1 / 1024, -1 / 360]), st.integers(3, 8))
 def test_equal_differences_have_no_interval(base: float, change: float, seeds: int) -> None:
     """Their interval would be of width zero, and anything above 0 "higher" by it."""

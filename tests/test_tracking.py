@@ -24,7 +24,7 @@ from typing import Any
 import filelock
 import pytest
 from command import with_small_disk
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import RunError, UserError
@@ -926,7 +926,6 @@ def test_names_are_made_legal_by_one_rule() -> None:
     assert len({legal_name(name) for name in ("acc@1", "acc_1", "acc%1", "acc_1/", "acc_1/_")}) == 5
 
 
-@settings(deadline=None)  # the first call imports MLflow
 @given(st.text(max_size=300) | st.text("./_ a-:[]1@", max_size=12) | st.text("/.a", min_size=238, max_size=252))
 def test_any_name_becomes_one_that_mlflow_takes(name: str) -> None:
     """`..x` would resolve to what lies above, so that none of the run's metrics was taken."""

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command import COMMAND, LONG, done, environment, pipeline, runs, status, write_files
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from in_backend import experiment
 from matplotlib.figure import Figure
@@ -822,7 +822,6 @@ def test_the_figure_of_padding_says_where_and_beside_whom(tmp_path: Path, monkey
         assert figure.get_suptitle() == f"D = alpha·A·B + beta·C, fp32, column-major, {end}"
 
 
-@settings(deadline=None)  # the first figure of a process takes longer
 @given(st.floats(1e-3, 1e5), st.floats(1.1, 1e4))
 def test_an_axis_of_a_logarithm_has_two_labels_at_least(low: float, times: float) -> None:
     """Between 13 and 99 GFLOP/s matplotlib had none, and losses from 2.6 to 3.1 had `3.1 × 10^0`."""
