@@ -6,6 +6,7 @@ Vaswani et al., "Attention is all you need", 2017. Letters behind a name are its
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -61,11 +62,18 @@ def block_of(model: Any, **more: Any) -> Block:
 
 def check_heads(width: int, heads: int, positions: Positions = "none") -> None:
     """Refuse a width that the heads do not divide, or heads that rotary positions cannot turn. Raises ValueError."""
+    unit = 2 if positions == "rotary" else 1  # numbers of a head that belong together: rotary positions turn pairs
+    if width % heads == 0 and width // heads % unit == 0:
+        return
+    near = "" if width % unit else f"; the nearest that fits is heads={_nearest_divisor(width // unit, heads)}"
     if width % heads:
-        near = min((number for number in range(1, width + 1) if width % number == 0), key=lambda one: abs(one - heads))
-        raise ValueError(f"width={width}: not divisible by heads={heads}; the nearest that divides it is heads={near}")
-    if positions == "rotary" and (width // heads) % 2:
-        raise ValueError(f"positions=rotary: needs heads of an even width, not {width // heads}")
+        raise ValueError(f"width={width}: not divisible by heads={heads}{near}")
+    raise ValueError(f"positions=rotary: needs heads of an even width, not {width // heads}{near}")
+
+
+def _nearest_divisor(number: int, wanted: int) -> int:
+    small = [one for one in range(1, math.isqrt(number) + 1) if number % one == 0]
+    return min((*small, *(number // one for one in small)), key=lambda one: (abs(one - wanted), one))
 
 
 @dataclass(frozen=True)
