@@ -25,9 +25,12 @@ def with_choices_to_add(error: Exception, overrides: Sequence[str], groups: Coll
     if not (isinstance(error, UserError) and recipe) or about in given:  # what the user wrote is wrong by itself
         return error
     group = group_of(about)
+    if stage is None and group not in given:
+        return error
     try:
         alone = _composed([f"experiment={recipe}"]).choices
-        if group in given and _sets(recipe, about, f"{group}={given[group]}"):
+        of_another = group in given and given[group] != alone[group]
+        if of_another and _sets(recipe, about, f"{group}={given[group]}"):
             return UserError(
                 f"experiment={recipe} with {group}={given[group]}: the recipe sets {about} for its own "
                 f"{group}={alone[group]}; leave out experiment or {group}, and set what else you want of the recipe "
