@@ -27,7 +27,7 @@ from pipeline.experiment.training import Checkpoints
 from pipeline.report.table import digits, markdown_rows, show, show_result, show_table, small
 from pipeline.runs import listing
 from pipeline.runs.checkpoint import Writer
-from pipeline.runs.conditions import check_where, matching, misspelt, older
+from pipeline.runs.conditions import check_where, lacking, matching, misspelt
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.keeping import resume_words, where_it_goes_on
@@ -120,10 +120,13 @@ def test_runs_of_before_a_group_existed_have_its_choice_that_does_nothing(tmp_pa
     assert names(tmp_path, "stage.where=augmentation!=none") == ["0.7"]
 
 
-def test_runs_of_before_a_setting_existed_are_left_out_in_so_many_words(tmp_path: Path) -> None:
-    """Whether it was then what it is now where it is unset, no file says. Another model just has no such setting."""
+def test_runs_that_lack_a_setting_are_left_out_in_so_many_words(tmp_path: Path) -> None:
+    """Whether it was then what it is now where it is unset, no file says. Another model just has no such setting.
+
+    A newer run may lack one, too: "saved before training.max_hours existed" was said of runs after it had gone.
+    """
     relu = {"_target_": "pipeline.models.mlp.Mlp", "units": [128, 64], "activation": "relu"}
-    old, new = {"epochs": 3}, {"epochs": 3, "accumulate": 1}
+    old, new = {"epochs": 3, "max_hours": 2}, {"epochs": 3, "accumulate": 1}
     a_run(tmp_path / "runs", 0.5, training=old)
     a_run(tmp_path / "runs", 0.6, training=new, model=relu)
     a_run(tmp_path / "runs", 0.7, training=new, model={"_target_": "pipeline.models.cnn.Cnn"})
@@ -135,10 +138,13 @@ def test_runs_of_before_a_setting_existed_are_left_out_in_so_many_words(tmp_path
         (["training.accumulate=1", "test/accuracy>0.5"], 0),
         (["training.epochs=3"], 0),
         (["test/accuracy>0.6"], 0),
+        (["training.max_hours=2"], 2),
     ):
-        said = [f"1 left out, saved before {where[0].partition('=')[0].rstrip('!')} existed"] if left else []
-        assert older(every, where) == said, where
-    assert "1 left out, saved before" in pipeline(tmp_path, "stage=runs", "stage.where=training.accumulate=1").stderr
+        key = where[0].partition("=")[0].rstrip("!")
+        said = [f"{left} left out for lack of {key}, perhaps saved by a version without it"] if left else []
+        assert lacking(every, where) == said, where
+    said = pipeline(tmp_path, "stage=runs", "stage.where=training.accumulate=1").stderr
+    assert "1 left out for lack of training.accumulate" in said
 
 
 def test_a_metric_may_have_a_name_of_several_words(tmp_path: Path) -> None:

@@ -108,8 +108,11 @@ def misspelt(runs: Sequence[Listed], where: Iterable[str]) -> list[str]:
     return [line for condition in where if (line := _misspelt(condition, runs)) is not None]
 
 
-def older(runs: Sequence[Listed], where: Sequence[str]) -> list[str]:
-    """A line for each setting that runs lack since it did not exist yet, which but for it would be among the chosen."""
+def lacking(runs: Sequence[Listed], where: Sequence[str]) -> list[str]:
+    """A line for each setting for lack of which runs are not among the chosen, though they chose the same of its group.
+
+    Mostly it did not exist yet. It may also be one that is there no longer, or a name that the user gave in a mapping.
+    """
     found = []
     for place, condition in enumerate(where):
         key = condition_of(condition, runs)[0]
@@ -118,7 +121,7 @@ def older(runs: Sequence[Listed], where: Sequence[str]) -> list[str]:
         others = matching(runs, [*where[:place], *where[place + 1 :]])
         left = [run for run in others if not run.has(key) and _has_group(run, group) and _choice(run, group) in having]
         if left:
-            found.append(f"{len(left):,} left out, saved before {key} existed")
+            found.append(f"{len(left):,} left out for lack of {key}, perhaps saved by a version without it")
     return found
 
 

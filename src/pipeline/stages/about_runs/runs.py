@@ -23,7 +23,7 @@ from pipeline.report.csv_file import csv_rows
 from pipeline.report.table import figure, file_heads, least_width, show_table
 from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.choices import text_of as setting_text
-from pipeline.runs.conditions import check_known, check_where, matching, misspelt, older
+from pipeline.runs.conditions import check_known, check_where, lacking, matching, misspelt
 from pipeline.runs.json_files import dangling_link, plain
 from pipeline.runs.keeping import resume_words
 from pipeline.runs.listing import Listed, age_text, best_first, listed, not_listed, seconds_of, unlike, without_result
@@ -94,7 +94,7 @@ class Runs(AboutRuns):
             text = _as_json(rows, self.columns) if self.format == "json" else _as_csv(rows, self.columns)
             print(_for_program(text), end="")
         count = _count(len(rows), len(found), len(every), root) + SHORTENED * short
-        said = [count + _going_on(rows), *misspelt(among, self.where), *older(among, self.where)]
+        said = [count + _going_on(rows), *misspelt(among, self.where), *lacking(among, self.where)]
         said += unlike(found, self.best) if self.best is not None else []
         said += [*without_result(among), *not_listed(root, every)]
         say(messages(), "\n".join(said))
