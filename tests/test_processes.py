@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from command import done, environment, pipeline, refused, runs, status
+from command import done, environment, pipeline, refused, runs, status, write_files
 from hypothesis import given
 from hypothesis import strategies as st
 from test_resume import CHECKPOINTS, UNSEEDED, killed, outcome
@@ -242,6 +242,32 @@ def test_two_devices_of_jax_train_as_one(tmp_path: Path, words: tuple[str, ...],
 )
 def test_what_several_processes_cannot_do_is_refused(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     assert said in refused(tmp_path, "dataset=digits", *words)
+
+
+SHARDED = """
+import torch
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from pipeline.contracts import Optimizer
+from pipeline.spec import spec
+
+@spec
+class Sharded(Optimizer):
+    learning_rate: float = 0.1
+    def slots(self):
+        return 0
+    def torch(self, parameters):
+        return ZeroRedundancyOptimizer(parameters, torch.optim.SGD, lr=self.learning_rate)
+"""
+
+
+@two_cores
+@pytest.mark.wide
+def test_an_optimizer_of_ones_own_that_needs_the_other_processes_trains(tmp_path: Path) -> None:
+    """It was made before there were any, and refused."""
+    write_files(tmp_path, {"sharded.py": SHARDED, "conf/optimizer/sharded.yaml": "_target_: sharded.Sharded\n"})
+    path = f"{tmp_path}:{environment().get('PYTHONPATH', '')}"
+    words = ("--config-dir", "conf", "dataset=digits", "optimizer=sharded", "training.steps=3", "device.processes=2")
+    assert status(done(tmp_path, *words, PIPELINE_MODULES="sharded", PYTHONPATH=path)).state == "FINISHED"
 
 
 @two_cores
