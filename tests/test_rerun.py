@@ -90,9 +90,11 @@ def test_what_is_not_for_another_version_to_mend_names_none(trained: Path, tmp_p
     """The environment that lacks something, an override of this command, and settings that this very version had."""
     run = of_version(trained, tmp_path, "1" * 40, "${oc.env:PATIENCE}", "null")
     assert "git checkout" not in refused(tmp_path, "stage=rerun", f"run={run}", "tracking=none")
-    whole = of_version(trained, tmp_path / "whole", "1" * 40, "patience: null", "patience: null")
-    said = refused(tmp_path / "whole", "stage=evaluate", f"run={whole}", "device.memory_limit=[1]", "tracking=none")
-    assert "device.memory_limit" in said and "git checkout" not in said
+    for number, setting in enumerate(("patience: null", "patience: 0")):
+        folder = tmp_path / f"{number}"
+        other = of_version(trained, folder, "1" * 40, setting, "patience: null")
+        said = refused(folder, "stage=evaluate", f"run={other}", "device.memory_limit=[1]", "tracking=none")
+        assert said.startswith("device.memory_limit=[1]: ") and "git checkout" not in said, said
     commit = read_json(trained / "receipt.json")["git"]["pipeline"]["commit"]
     same = of_version(trained, tmp_path / "same", commit, "patience: 0", "patience: null")
     assert "git checkout" not in refused(tmp_path / "same", "stage=rerun", f"run={same}", "tracking=none")

@@ -116,11 +116,17 @@ def _load_saved(config: Config, folder: Path, key: str) -> Experiment:
     except (Impossible, Lacking):
         raise
     except UserError as error:
-        try:
-            load_checked(read_config(folder))
-        except UserError:
-            raise UserError(f"{key}={folder.name}: {error}{made_by(folder)}") from error
-        raise  # it is an override of this command that is refused
+        if _refusal(read_config(folder)) != str(error):  # it is an override of this command that is refused
+            raise
+        raise UserError(f"{key}={folder.name}: {error}{made_by(folder)}") from error
+
+
+def _refusal(config: Config) -> str | None:
+    try:
+        load_checked(config)
+    except UserError as error:
+        return str(error)
+    return None
 
 
 def _whole(config: Config, overridden: Sequence[str]) -> Config:
