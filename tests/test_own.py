@@ -445,6 +445,9 @@ UNFIT = {
     "model.start=none.npz": "model.start=none.npz: no such file; name a saved run or weights in .npz or .safetensors",
     "model.start=/dev/null": "model.start=/dev/null: the file does not end in .npz or .safetensors; name one "
     "that does, or a saved run",
+    f"model.start={'a' * 260}": f"model.start={'a' * 260}: no such run in {{folder}}/runs; the folder has none yet",
+    f"model.start={'a' * 260}.npz": f"model.start={'a' * 260}.npz: no such file; name a saved run or weights in .npz "
+    "or .safetensors",  # both too long for a file's name
     "model.start=mine.npz": "model.start={folder}/mine.npz: weights of another model: 1.kernel has shape (3, 10); "
     "this model has (64, 10)",
     "model.start=mine.npz model.start_layers=[1.kernel]": "model.start={folder}/mine.npz: 1.kernel has shape (3, 10); "

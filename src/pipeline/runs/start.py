@@ -3,6 +3,7 @@ means, found before a run begins."""
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,14 +95,22 @@ def _file(config: Config, key: str, text: str, saved: str, suffixes: Sequence[st
             path = find(_root(config), text, saved) / saved
         except UserError as error:
             why = str(error).partition(": ")[2]
-            if path.exists() and not path.is_dir():
+            if (mode := _mode(path)) and not stat.S_ISDIR(mode):
                 why = f"the file does not end in {' or '.join(suffixes)}; name one that does, or a saved run"
             raise UserError(f"{shown}: {why}") from error
     if path.suffix == SAFETENSORS:
         check_installed({shown: ("safetensors",)})
-    if not path.is_file():
+    if not stat.S_ISREG(_mode(path)):
         raise UserError(f"{shown}: no such file; name a saved run or {WHAT[saved]} in {' or '.join(suffixes)}")
     return str(path.absolute())
+
+
+def _mode(path: Path) -> int:
+    """The kind of a file; 0 where there is none, as of a name that is too long, for which Path.exists() raises."""
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return 0
 
 
 def _root(config: Config) -> Path:
