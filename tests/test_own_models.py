@@ -284,3 +284,32 @@ def test_an_optimizer_of_ones_own_that_cannot_be_made_is_refused_before_the_run(
     words = ("--config-dir", "conf", "optimizer=mine", "dataset=digits", f"backend={backend}")
     assert refused(tmp_path, *words, **known).startswith(f"optimizer=mine: {said}")
     done(tmp_path, *words, "+optimizer.momentum=0.5", "training.epochs=1", **known)
+
+
+COUNTING = """
+import gc
+from pipeline.contracts import Optimizer
+from pipeline.spec import spec
+
+@spec
+class Counting(Optimizer):
+    learning_rate: float = 0.1
+    def slots(self):
+        return 0
+    def keras(self):
+        import keras
+        with open("models.txt", "a") as file:
+            print(sum(isinstance(one, keras.Model) for one in gc.get_objects()), file=file)
+        return keras.optimizers.SGD(self.learning_rate)
+"""
+
+
+@pytest.mark.wide
+def test_the_model_that_an_optimizer_was_tried_on_is_gone_when_another_is_trained(tmp_path: Path) -> None:
+    """A GPU that it fills by more than half had no room for both."""
+    write_files(tmp_path, {"counting.py": COUNTING, "conf/optimizer/counting.yaml": "_target_: counting.Counting\n"})
+    known = {"PIPELINE_MODULES": "counting", "PYTHONPATH": str(tmp_path)}
+    words = ("--config-dir", "conf", "optimizer=counting", "dataset=digits", "backend=jax", "training.steps=2")
+    done(tmp_path, *words, **known)
+    tried, trained = (tmp_path / "models.txt").read_text().split()
+    assert tried == trained

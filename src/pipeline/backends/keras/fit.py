@@ -9,6 +9,7 @@ themselves are set to in settings_tensorflow.py and settings_jax.py.
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import os
 import random
@@ -175,10 +176,15 @@ def widened_loss(experiment: Experiment) -> Any:
 def check_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> None:
     """Refuse a model that cannot be trained on examples of these shapes. Raises UserError."""
     with runtime_settings(experiment, resolved):
-        model, *_ = initial_model(experiment, shapes, resolved)
-        if experiment.optimizer.asks_the_model:
-            experiment.kinds_of_update(weights.shapes_keras(model), model.output_shape[-1])
-        check_own_optimizer(experiment, lambda: optimizer_of(experiment, model, resolved))
+        _try_model(experiment, shapes, resolved)
+    gc.collect()  # Keras's models refer to themselves: this one would take memory beside the one that is trained
+
+
+def _try_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> None:
+    model, *_ = initial_model(experiment, shapes, resolved)
+    if experiment.optimizer.asks_the_model:
+        experiment.kinds_of_update(weights.shapes_keras(model), model.output_shape[-1])
+    check_own_optimizer(experiment, lambda: optimizer_of(experiment, model, resolved))
 
 
 def check_size(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> None:
