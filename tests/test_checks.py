@@ -42,6 +42,8 @@ def test_a_warm_up_is_shorter_than_its_training() -> None:
     check_schedule(with_schedule, None)
     with pytest.raises(UserError, match=r"^schedule\.warm_up=20: the training has 20 optimizer steps; choose fewer$"):
         check_schedule(with_schedule, 20)
+    with pytest.raises(UserError, match="the training has 1 optimizer step; choose fewer"):
+        check_schedule(with_schedule, 1)
 
 
 @spec

@@ -143,8 +143,8 @@ def test_runs_that_lack_a_setting_are_left_out_in_so_many_words(tmp_path: Path) 
         key = where[0].partition("=")[0].rstrip("!")
         said = [f"{left} left out for lack of {key}, perhaps saved by a version without it"] if left else []
         assert lacking(every, where) == said, where
-    said = pipeline(tmp_path, "stage=runs", "stage.where=training.accumulate=1").stderr
-    assert "1 left out for lack of training.accumulate" in said
+    shown = pipeline(tmp_path, "stage=runs", "stage.where=training.accumulate=1")
+    assert "1 left out for lack of training.accumulate" in shown.stderr
 
 
 def test_a_metric_may_have_a_name_of_several_words(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from numbers import Real
 from typing import TYPE_CHECKING
 
 from pipeline.contracts import Part, Schedule, defines
-from pipeline.errors import Impossible, UserError, bad_choice, shown
+from pipeline.errors import Impossible, UserError, bad_choice, plural, shown
 from pipeline.experiment import GROUPS, Experiment
 from pipeline.experiment.metrics import KEY, is_judges, name_of, renamed_by, words
 from pipeline.raised import in_words
@@ -137,7 +137,8 @@ def check_schedule(experiment: Experiment, steps: int | None) -> None:
         return
     longest = schedule.longest()
     if steps is not None and longest is not None and longest[1] >= steps:
-        raise UserError(f"schedule.{longest[0]}={longest[1]}: the training has {steps:,} optimizer steps; choose fewer")
+        has = plural(steps, "optimizer step")
+        raise UserError(f"schedule.{longest[0]}={longest[1]}: the training has {has}; choose fewer")
     if steps is not None:
         for step in (*range(0, steps, max(steps // STEPS_TRIED, 1)), steps - 1):
             factor_of(schedule, step, steps)
