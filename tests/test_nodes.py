@@ -299,6 +299,32 @@ def test_cells_that_are_stopped_before_they_are_submitted_never_are(
     assert jobs.jobs == {}
 
 
+def test_a_grid_says_why_slurm_lets_cells_wait_and_that_it_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A partition that is down, an account that may not use it, a controller that is gone: the grid was silent."""
+    monkeypatch.setattr(slurm, "check_controller", lambda: None)
+    monkeypatch.setattr(submitit_jobs, "executor", lambda *_: None)
+    one = cell()[0]
+    assert one.experiment is not None
+    recorded(monkeypatch, "none")
+    jobs = submitit_jobs.SlurmJobs(one.experiment.sweep, tmp_path, {})
+    jobs.jobs = {number: (f"7_{number}", tmp_path) for number in range(4)}
+    lines = [f"7_{number} 7 PENDING 0 PartitionDown" for number in (0, 1)]
+    lines += ["7_2 7 PENDING 0 Resources", "7_3 8 RUNNING 0 None"]
+    for _ in range(2):
+        recorded(monkeypatch, "none", *lines)
+        assert jobs.poll() == []
+    failed = subprocess.CompletedProcess([], 1, "", "slurm_load_jobs error: Unable to contact slurm controller")
+    for _ in range(2):
+        monkeypatch.setattr(slurm, "run", lambda *_: failed)
+        assert jobs.poll() == []
+    recorded(monkeypatch, "none", *lines)
+    assert jobs.poll() == []
+    said = ["Slurm lets 2 cells wait: PartitionDown", submitit_jobs.SILENT, "Slurm answers again"]
+    assert capsys.readouterr().err.splitlines() == said
+
+
 class Deaf:
     """Runs cells that do not hear that they are to stop, as on a node where nothing comes through in time."""
 

@@ -117,6 +117,21 @@ def test_what_slurm_refuses_is_one_message(tmp_path: Path) -> None:
     assert trained(tmp_path) == []
 
 
+def test_why_cells_wait_is_said(tmp_path: Path) -> None:
+    """A grid on a partition that is down was silent, and said that its cells were running."""
+    command("scontrol", "update", "partitionname=main", "state=down")
+    try:
+        process = begin(tmp_path, *WORDS, "seed=0,1", *LINEAR, f"{PARAMETERS}.slurm_partition=main", **SLURM)
+        assert process.stderr is not None
+        assert process.stderr.readline() == "2 cells: 2 to run\n"
+        assert process.stderr.readline() == "Slurm lets 2 cells wait: PartitionDown\n"
+    finally:
+        command("scontrol", "update", "partitionname=main", "state=up")
+    _, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    assert "2 done · 0 failed" in err
+
+
 def test_a_cancelled_job_and_one_past_its_time_are_judged_right(tmp_path: Path) -> None:
     process = begin(tmp_path, *WORDS, "seed=0,1", *LONG, f"{PARAMETERS}.timeout_min=1", **SLURM)
     wait_until(lambda: [run for run in trained(tmp_path) if metrics_of(run) and run.name in jobs_of(tmp_path)], process)

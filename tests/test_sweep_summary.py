@@ -738,6 +738,17 @@ def test_a_cell_that_was_stopped_is_killed_and_has_not_failed(tmp_path: Path) ->
     assert ledger.counts().plain.startswith("1 done · 0 failed · 1 killed · 0 skipped · 0 running · 1 waiting")
 
 
+def test_a_cell_in_a_cluster_s_queue_waits_and_does_not_run(tmp_path: Path) -> None:
+    """A grid of fifty cells on two nodes said that fifty were running."""
+    for queues, counts in ((True, "0 running · 2 waiting"), (False, "1 running · 1 waiting")):
+        ledger = Ledger(Console(file=io.StringIO()), tmp_path, [], 2, queues=queues)
+        cell = Cell(0, {"seed": "0"}, {}, [], None, None)
+        ledger.started(cell)
+        assert counts in ledger.counts().plain
+        ledger.became(cell, tmp_path)
+        assert "1 running · 1 waiting" in ledger.counts().plain
+
+
 def test_a_line_of_a_search_names_its_trial(tmp_path: Path) -> None:
     """The first to end, in [1/3], need not be the first trial. A grid's cells were trials with sweep.best."""
     written = io.StringIO()

@@ -33,6 +33,7 @@ UNKNOWN = "Invalid job id"  # what squeue says of jobs that ended some minutes a
 
 
 NEVER = {"BadConstraints", "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit"}  # no node can do it
+USUAL = {"", "None", "Priority", "Resources", "JobArrayTaskLimit"}  # other jobs have the place, and will leave it
 
 
 class Job(NamedTuple):
@@ -46,6 +47,11 @@ class Job(NamedTuple):
     def hopeless(self) -> bool:
         """Whether it waits for what the cluster does not have. Slurm takes such jobs, and never runs them."""
         return self.state == "PENDING" and self.reason in NEVER
+
+    @property
+    def waits_for(self) -> str | None:
+        """What it waits for, where that is not its turn: somebody may have to do something about it."""
+        return self.reason if self.state == "PENDING" and self.reason not in USUAL | NEVER else None
 
     @property
     def ended(self) -> bool:
@@ -106,7 +112,7 @@ def jobs(ids: Iterable[str]) -> dict[str, Job] | None:
 
     An element of an array stands under both of its names, `12_3` and the number that the job itself sees.
     """
-    columns = "JobArrayID:64,JobID:32,State:32,RestartCnt:16,Reason:64"
+    columns = "JobArrayID:64,JobID:32,State:32,RestartCnt:16,Reason:200"
     words = [
         "squeue",
         "--noheader",

@@ -23,10 +23,21 @@ REFRESH_SECONDS = 0.5
 
 
 class Ledger:
-    """Counts, what runs now, time left; and each cell's main figure when it ends."""
+    """Counts, what runs now, time left; and each cell's main figure when it ends.
 
-    def __init__(self, console: Console, folder: Path, decisions: Sequence[Decision], total: int | None) -> None:
-        self.console, self.folder = console, folder
+    `queues`: as the executor's. A cell that is in a queue waits until its run has begun.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        folder: Path,
+        decisions: Sequence[Decision],
+        total: int | None,
+        *,
+        queues: bool = False,
+    ) -> None:
+        self.console, self.folder, self.queues = console, folder, queues
         self.decisions, self.total = decisions, total  # total: cells to run; None where a search decides
         self.running: dict[int, tuple[Cell, float]] = {}
         self.outcomes: list[Outcome] = []
@@ -44,11 +55,13 @@ class Ledger:
 
     def started(self, cell: Cell) -> None:
         """Note that a cell's process was asked for, and draw it."""
-        self.running[cell.number] = (cell, time.monotonic())
+        if not self.queues:
+            self.running[cell.number] = (cell, time.monotonic())
         self._draw()
 
     def became(self, cell: Cell, run: Path) -> None:
         """A cell has a run now: its grid's tracker follows it from here."""
+        self.running.setdefault(cell.number, (cell, time.monotonic()))
         note_cell(self.folder, run)
 
     def ended(self, outcome: Outcome) -> None:

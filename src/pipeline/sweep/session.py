@@ -114,7 +114,7 @@ def run_below(
     `keep` writes what came out, also where a signal stopped it. `again`: what the same command does then, in words.
     """
     executor = make(settings, run.folder)
-    with Ledger(run.console, run.folder, decisions, total) as ledger:
+    with Ledger(run.console, run.folder, decisions, total, queues=executor.queues) as ledger:
         schedule = Schedule(source, executor, settings, run.folder, ledger)
         try:
             given_up = schedule.run()

@@ -11,7 +11,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import UserError
+from pipeline.cli.streams import say
+from pipeline.cli.terminal import messages
+from pipeline.errors import UserError, plural
 from pipeline.experiment.settings import Sweep
 from pipeline.machine.device import canonical
 from pipeline.machine.environment import is_nodes_own
@@ -28,6 +30,7 @@ KEY = "hydra.launcher.parameters"
 ASK_FOR_GPUS = ("gpus_per_node", "slurm_gpus_per_node", "slurm_gpus_per_task", "slurm_num_gpus", "slurm_gres")
 CPUS = 4  # for a cell that sets no backend.threads
 STANDARD_ERROR = 2  # the descriptor
+SILENT = "Slurm does not answer; its jobs go on, and this command waits until it answers"
 ARRAY = 1001  # Slurm's own MaxArraySize, where the controller does not say
 
 
@@ -88,6 +91,8 @@ class SlurmJobs:
         self.stopping: list[str] = []
         self.withdrawn: list[int] = []  # stopped before Slurm had them
         self._asked = ""
+        self.silent = False  # whether Slurm left the last question unanswered
+        self.said: set[str] = set()  # the reasons to wait that the user knows
 
     def room(self, cell: Cell) -> bool:
         """All at once, as far as one array goes: how many of them run is slurm_array_parallelism's to say."""
@@ -106,7 +111,10 @@ class SlurmJobs:
         if self.stopping:
             slurm.cancel(self.stopping)
             self.stopping = []
-        found = slurm.jobs(_arrays(name for name, _ in self.jobs.values())) if self.jobs else None
+        if not self.jobs:
+            return ended
+        found = slurm.jobs(_arrays(name for name, _ in self.jobs.values()))
+        self._say_how_it_stands(found)
         if found is None:  # the controller may be busy, or starting anew: it keeps its jobs
             return ended
         for number, (name, path) in list(self.jobs.items()):
@@ -117,6 +125,17 @@ class SlurmJobs:
                 del self.jobs[number]
                 ended.append((number, self._reason(name, path, job)))
         return ended
+
+    def _say_how_it_stands(self, found: Mapping[str, slurm.Job] | None) -> None:
+        """What the user would not see: that Slurm does not answer, and why it lets cells wait. Each is said once."""
+        if (found is None) != self.silent:
+            self.silent = found is None
+            say(messages(), SILENT if self.silent else "Slurm answers again")
+        waiting = [found[name].waits_for for name, _ in self.jobs.values() if name in found] if found else []
+        for reason in dict.fromkeys(waiting):
+            if reason is not None and reason not in self.said:
+                self.said.add(reason)
+                say(messages(), f"Slurm lets {plural(waiting.count(reason), 'cell')} wait: {reason}")
 
     def stop(self, number: int, *, kill: bool) -> None:
         if number in self.jobs:
