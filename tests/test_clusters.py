@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from command import environment, pipeline, refused, runs, status
 from test_sweep import grids, table, trained, weights
+from test_sweep_failures import begin, wait_until
 
 QUIET = ("dataset=digits", "training=quick", "training.batch_size=32", "tracking=none")
 ON_A_CLUSTER = (pytest.mark.wide, pytest.mark.cluster)
@@ -62,6 +64,30 @@ def test_a_cluster_that_wants_a_token(tmp_path_factory: pytest.TempPathFactory, 
         assert "2 done · 0 failed" in result.stderr
 
 
+@pytest.mark.wide
+@pytest.mark.cluster
+def test_a_grid_whose_ray_is_gone_ends_and_goes_on_when_there_is_one_again(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Ray ended the command after a minute, without a word of what to do, and left the grid as running."""
+    words = ("-m", "hydra/launcher=ray", "seed=0,1,2", "dataset=digits", "model=linear", "training.steps=30000")
+    words = (*words, "training.validate_every=10000", "training.checkpoint.every=200", "backend.threads=1")
+    known = {"RAY_AUTH_MODE": "disabled"}
+    with ray_cluster(tmp_path_factory, **known) as address:
+        process = begin(tmp_path, *words, f"hydra.launcher.address={address}", "tracking=none", **known)
+        wait_until(lambda: list(tmp_path.glob("runs/*/checkpoints/step-*")), process)
+    _, err = process.communicate(timeout=600)
+    assert process.returncode == 1, err
+    assert f"error: hydra.launcher.address={address}: the head of the Ray cluster is gone (" in err
+    assert "the same command resumes them" in err
+    assert "RUNNING" not in [status(run).state for run in runs(tmp_path)]
+    with ray_cluster(tmp_path_factory, **known) as address:
+        again = pipeline(tmp_path, *words, f"hydra.launcher.address={address}", **known)
+    assert again.returncode == 0, again.stderr
+    assert "3 done · 0 failed" in again.stderr
+    assert len(trained(tmp_path)) == 3
+
+
 @pytest.mark.parametrize("launcher", ["submitit_local", pytest.param("ray", marks=ON_A_CLUSTER)])
 @pytest.mark.wide
 def test_ledger_failures_and_resume_are_those_of_a_grid_here(
@@ -87,7 +113,7 @@ def test_ledger_failures_and_resume_are_those_of_a_grid_here(
     assert weights(cell) == weights(single)
 
 
-# The real command. A Ctrl-C arrives while it starts its second cell, while both train, or while it sees the first end.
+# The real command. A signal arrives while it starts its second cell, while both train, or while it sees the first end.
 STOPPED = """
 import os, signal, sys
 from pipeline.sweep.schedule import Schedule
@@ -98,7 +124,7 @@ def interrupt(owner, name, call):
     def interrupted(*arguments):
         calls.append(name)
         if len(calls) == call:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), getattr(signal, os.environ["STOP_BY"]))
         return whole(*arguments)
     setattr(owner, name, interrupted)
 
@@ -122,18 +148,19 @@ MOMENTS: dict[str, tuple[tuple[str, ...], tuple[str, str, list[str]]]] = {
 
 
 @pytest.mark.parametrize(
-    ("launcher", "when"),
+    ("launcher", "when", "by"),
     [
-        ("workers", "starts"),
-        ("submitit_local", "starts"),
-        pytest.param("ray", "starts", marks=ON_A_CLUSTER),
-        pytest.param("ray", "trains", marks=ON_A_CLUSTER),
-        ("workers", "ends"),
+        ("workers", "starts", "SIGINT"),
+        ("submitit_local", "starts", "SIGINT"),
+        pytest.param("ray", "starts", "SIGINT", marks=ON_A_CLUSTER),
+        pytest.param("ray", "trains", "SIGINT", marks=ON_A_CLUSTER),
+        pytest.param("ray", "trains", "SIGTERM", marks=ON_A_CLUSTER),
+        ("workers", "ends", "SIGINT"),
     ],
 )
 @pytest.mark.wide
-def test_ctrl_c_at_every_moment_of_a_cell(
-    launcher: str, when: str, tmp_path: Path, request: pytest.FixtureRequest
+def test_a_stop_at_every_moment_of_a_cell(
+    launcher: str, when: str, by: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     sweep, (counts, again, states) = MOMENTS[when]
     words = ["-m", f"hydra/launcher={launcher}", "seed=0,1", *sweep, *QUIET]
@@ -142,18 +169,32 @@ def test_ctrl_c_at_every_moment_of_a_cell(
     result = subprocess.run(
         [sys.executable, "-c", STOPPED, *words],
         cwd=tmp_path,
-        env=environment(STOP_WHEN_A_CELL=when),
+        env=environment(STOP_WHEN_A_CELL=when, STOP_BY=by),
         capture_output=True,
         text=True,
         check=False,
     )
-    assert result.returncode == 130, result.stderr
+    assert result.returncode == 128 + signal.Signals[by], result.stderr
     assert "Traceback" not in result.stderr
     assert counts in result.stderr and f"; the same command {again}" in result.stderr, result.stderr
     (grid,) = grids(tmp_path)
     assert status(grid).state == "KILLED"
     assert [row["state"] for row in table(grid)] == states
     assert not [run.name for run in trained(tmp_path) if status(run).state == "RUNNING"]
+
+
+@pytest.mark.wide
+@pytest.mark.cluster
+def test_what_no_node_of_ray_has_is_said(tmp_path: Path, ray_address: str) -> None:
+    """Its cells wait: a node that has it may join."""
+    words = ("-m", "hydra/launcher=ray", f"hydra.launcher.address={ray_address}", "hydra.launcher.gpus=1", "seed=0,1")
+    process = begin(tmp_path, *words, *QUIET, RAY_AUTH_MODE="disabled")
+    assert process.stderr is not None
+    said = [process.stderr.readline() for _ in range(2)]
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=600)
+    asked = "hydra.launcher.cpus=1 and hydra.launcher.gpus=1"
+    assert said[1] == f"no node of the Ray cluster has {asked}: the cells wait until one joins it\n"
 
 
 @pytest.mark.wide

@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import UserError
+from pipeline.cli.exits import stop_on_signals
+from pipeline.cli.streams import say
+from pipeline.cli.terminal import messages
+from pipeline.errors import RunError, UserError
 from pipeline.experiment.settings import Sweep
 from pipeline.machine.device import canonical
 from pipeline.machine.installed import not_installed
@@ -20,6 +24,8 @@ from pipeline.sweep.history import Kind
 from pipeline.sweep.plan import Cell
 
 AUTH = "RAY_AUTH_MODE"
+KNOCK_SECONDS = 5.0  # between two looks whether the head is there
+GONE_SECONDS = 30.0  # after which it is taken for gone; after 60 s without it Ray ends this process without a word
 
 
 class RayTasks:
@@ -43,8 +49,12 @@ class RayTasks:
             # To a named address Ray gives no token by itself, although `ray start` wants one where the home has one.
             token = "" if AUTH in os.environ else f"; a cluster that wants a token is given it with {AUTH}=token"
             raise UserError(f"{failed} ({error}){token}") from error
+        stop_on_signals()  # Ray has put a handler of SIGTERM in place of ours, which stops no cell
         write_environment(folder)
         self.ray, self.limit, self.cpus, self.gpus = ray, settings.jobs, cpus, gpus
+        self.address, self.head = address, str(ray.get_runtime_context().gcs_address)
+        self.knocked = self.heard = time.monotonic()
+        self.said: set[tuple[float, float]] = set()  # what no node has, as the user knows
         self.task = ray.remote(max_retries=0)(in_new_process)
         self.tasks: dict[int, Any] = {}
 
@@ -55,10 +65,37 @@ class RayTasks:
         add_environment(job, cell)
         devices = devices_of(cell)
         gpus = (devices if cell.kind == "gpu" else 0) if self.gpus is None else self.gpus
-        needs = {"num_cpus": max(self.cpus, devices), "num_gpus": gpus}
-        self.tasks[cell.number] = self.task.options(**needs).remote(job, Path.cwd())
+        cpus = max(self.cpus, devices)
+        self._say_where_no_node_has(cpus, gpus)
+        self.tasks[cell.number] = self.task.options(num_cpus=cpus, num_gpus=gpus).remote(job, Path.cwd())
+
+    def _say_where_no_node_has(self, cpus: float, gpus: float) -> None:
+        """Ray lets such a task wait, without a word: a node that has it may join."""
+        nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        fits = any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in nodes)
+        if not fits and (cpus, gpus) not in self.said:
+            self.said.add((cpus, gpus))
+            asked = f"hydra.launcher.cpus={cpus:g} and hydra.launcher.gpus={gpus:g}"
+            say(messages(), f"no node of the Ray cluster has {asked}: the cells wait until one joins it")
+
+    def _check_head(self) -> None:
+        """Raises RunError where the head has not answered for long."""
+        now = time.monotonic()
+        if now - self.knocked < KNOCK_SECONDS:
+            return
+        self.knocked = now
+        try:
+            _knock(self.head)
+            self.heard = now
+        except OSError as error:
+            if now - self.heard > GONE_SECONDS:
+                raise RunError(
+                    f"hydra.launcher.address={self.address}: the head of the Ray cluster is gone ({error}), and the "
+                    "cells with it; once a head runs there again, the same command resumes them"
+                ) from error
 
     def poll(self) -> list[tuple[int, str | None]]:
+        self._check_head()
         ready, _ = self.ray.wait(list(self.tasks.values()), num_returns=len(self.tasks), timeout=0)
         done = [number for number, task in self.tasks.items() if task in ready]
         return [(number, self._violent(self.tasks.pop(number))) for number in done]
