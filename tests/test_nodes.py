@@ -183,6 +183,7 @@ def test_a_node_is_given_the_variables_that_its_cells_name(tmp_path: Path, monke
         executor=SimpleNamespace(submit=lambda *_: None),
         log=tmp_path / "controllers.log",
         task=SimpleNamespace(options=lambda **_: remote),
+        _say_where_no_node_has=lambda *_: None,
     )
     for kind in (submitit_jobs.LocalJobs, submitit_jobs.SlurmJobs, ray_tasks.RayTasks):
         write_environment(tmp_path)
