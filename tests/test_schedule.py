@@ -319,6 +319,22 @@ def test_a_sweep_is_given_up_where_its_first_cells_fail_for_one_cause(
         )
 
 
+def test_a_sweep_that_is_given_up_takes_back_what_a_queue_has_not_begun(tmp_path: Path) -> None:
+    """Slurm has all cells at once: all of them ran, and the sweep said that it had given up."""
+
+    def begins_and_fails(stage: Stage, number: int, job: Path) -> None:
+        journal = begins(job)
+        stage.after(60, lambda: (journal.finish("FAILED", "alike"), stage.over.append((number, None))))
+
+    plays: list[Play] = [fails("alike"), fails("alike"), begins_and_fails, *[lambda *_: None] * 2]
+    stage = Stage(*plays, queues=True, at_once=len(plays))
+    one = schedule(tmp_path, stage, Sweep(stop_after=2))
+    assert str(one.run()).startswith("the first 2 cells all failed alike (alike)")
+    assert stage.asked == [(3, False), (4, False)]
+    back = "withdrawn before it began, as the sweep was given up"
+    assert sorted(ended(one)) == [(n, "FAILED", "alike") for n in range(3)] + [(n, "KILLED", back) for n in (3, 4)]
+
+
 class Elsewhere(Source):
     """One cell for this command; another command runs the others, which are known after some looks."""
 

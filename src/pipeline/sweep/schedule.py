@@ -31,6 +31,7 @@ WAIT_SECONDS = 0.25  # where all that is left runs in another command: looking t
 QUEUE_POLL_SECONDS = 5.0  # at most, where cells wait in a queue: their journals lie on a file system that many share
 PATIENCE = 0.1  # and no longer than this part of the time in which nothing has happened
 IMPORT_SECONDS = 300.0  # what a worker may take until its cell's run begins: seconds, and minutes where others compute
+WITHDRAWN = "withdrawn before it began, as the sweep was given up"
 OVERTIME_SECONDS = 5.0  # for a cell past its time limit, until it is killed
 
 
@@ -134,6 +135,7 @@ class Running:
     run: Path | None = None
     stopping_since: float | None = None  # when it was asked to stop
     killed: bool = False
+    withdrawn: bool = False  # from a queue, before its run began
 
 
 class Schedule:
@@ -157,7 +159,9 @@ class Schedule:
         try:
             while True:
                 given_up = self._hopeless()
-                if not given_up:
+                if given_up:
+                    self._withdraw()
+                else:
                     self._start_what_fits()
                     self._take_over()
                 if not self.running and (given_up or not self.source.waits):
@@ -202,6 +206,13 @@ class Schedule:
     def _take_ended(self) -> None:
         for number, violent in self.executor.poll():
             self._end(self.running.pop(number), violent)
+
+    def _withdraw(self) -> None:
+        """Take back the cells that a queue has not begun: it has all of them from the start."""
+        for running in self.running.values():
+            if self.executor.queues and running.run is None and not running.withdrawn:
+                running.withdrawn = True
+                self.executor.stop(running.cell.number, kill=False)
 
     def _look(self) -> None:
         self._take_ended()
@@ -252,6 +263,8 @@ class Schedule:
 
     def _verdict(self, running: Running, violent: str | None) -> tuple[str, str]:
         """What the run's journal says; a run that could not say it is given its end here."""
+        if running.run is None and running.withdrawn:
+            return "KILLED", WITHDRAWN
         if running.run is None:
             reason = violent or last_line(log_file(running.job)) or "ended before it began"
             return "KILLED" if self.stopping else "FAILED", reason
