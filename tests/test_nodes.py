@@ -320,8 +320,9 @@ def test_a_grid_says_why_slurm_lets_cells_wait_and_that_it_does_not_answer(
     for _ in range(2):
         monkeypatch.setattr(slurm, "run", lambda *_: failed)
         assert jobs.poll() == []
-    recorded(monkeypatch, "none", *lines)
-    assert jobs.poll() == []
+    recorded(monkeypatch, "none", *lines, "7_0 7 CANCELLED 0 None")
+    ((number, reason),) = jobs.poll()
+    assert (number, reason, type(reason)) == (0, "Slurm's job 7_0: CANCELLED", scheduling.Cancelled)
     said = ["Slurm lets 2 cells wait: PartitionDown", submitit_jobs.SILENT, "Slurm answers again"]
     assert capsys.readouterr().err.splitlines() == said
 

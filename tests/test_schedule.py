@@ -15,7 +15,7 @@ from pipeline.runs.journal import Journal
 from pipeline.runs.records import State, read_status
 from pipeline.sweep import schedule as scheduling
 from pipeline.sweep.plan import Cell
-from pipeline.sweep.schedule import Listed, Outcome, Schedule, Source
+from pipeline.sweep.schedule import Cancelled, Listed, Outcome, Schedule, Source
 
 Play = Callable[["Stage", int, Path], None]
 
@@ -333,6 +333,14 @@ def test_a_sweep_that_is_given_up_takes_back_what_a_queue_has_not_begun(tmp_path
     assert stage.asked == [(3, False), (4, False)]
     back = "withdrawn before it began, as the sweep was given up"
     assert sorted(ended(one)) == [(n, "FAILED", "alike") for n in range(3)] + [(n, "KILLED", back) for n in (3, 4)]
+
+
+def test_cells_that_somebody_cancels_are_killed_and_no_cause_to_give_up(tmp_path: Path) -> None:
+    """Those that waited in Slurm's queue had failed; three of them ended the grid."""
+    cancelled = [never_begins(violent=Cancelled("Slurm's job 7: CANCELLED")), ends("KILLED", "stopped by SIGTERM")]
+    one = schedule(tmp_path, Stage(*cancelled, *cancelled, ends("FINISHED")), Sweep(stop_after=1))
+    assert one.run() is None
+    assert [state for _, state, _ in ended(one)] == ["KILLED"] * 4 + ["FINISHED"]
 
 
 class Elsewhere(Source):

@@ -59,6 +59,10 @@ class TooLong(str):
     """The reason of a cell that its executor has ended at a time limit."""
 
 
+class Cancelled(str):
+    """The reason of a cell that somebody has taken from its executor."""
+
+
 class Executor(Protocol):
     """Where cells run. One that is started ends up in `poll`, once, with the reason if it did not end by itself.
 
@@ -267,7 +271,7 @@ class Schedule:
             return "KILLED", WITHDRAWN
         if running.run is None:
             reason = violent or last_line(log_file(running.job)) or "ended before it began"
-            return "KILLED" if self.stopping else "FAILED", reason
+            return "KILLED" if self.stopping or isinstance(violent, Cancelled) else "FAILED", reason
         status = read_status(running.run)
         if status is not None and status.state in ("FINISHED", "PRUNED"):
             return status.state, status.error or ""
@@ -281,13 +285,14 @@ class Schedule:
     def _hopeless(self) -> str | None:
         """Why going on makes no sense: the first cells have all failed for one cause."""
         count = self.settings.stop_after
-        first = [_cause(outcome.reason) for outcome in self.ran[:count]]
-        if not count or len(first) < count or any(outcome.done for outcome in self.ran[:count]):
+        ran = [one for one in self.ran if one.state != "KILLED" or one.died]  # without those that somebody stopped
+        first = [_cause(outcome.reason) for outcome in ran[:count]]
+        if not count or len(first) < count or any(outcome.done for outcome in ran[:count]):
             return None
         if len(set(first)) > 1:
             return None
         failed = "the first cell failed" if count == 1 else f"the first {count} cells all failed alike"
-        return f"{failed} ({self.ran[0].reason}); sweep.stop_after=0 runs the others too"
+        return f"{failed} ({ran[0].reason}); sweep.stop_after=0 runs the others too"
 
     def _stop_all(self) -> None:
         self.stopping = True

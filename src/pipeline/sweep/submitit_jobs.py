@@ -24,7 +24,7 @@ from pipeline.sweep.cards import devices_of
 from pipeline.sweep.cell import add_environment, end_file, in_new_process, write_environment
 from pipeline.sweep.history import Kind
 from pipeline.sweep.plan import Cell
-from pipeline.sweep.schedule import TooLong
+from pipeline.sweep.schedule import Cancelled, TooLong
 
 KEY = "hydra.launcher.parameters"
 ASK_FOR_GPUS = ("gpus_per_node", "slurm_gpus_per_node", "slurm_gpus_per_task", "slurm_num_gpus", "slurm_gres")
@@ -173,10 +173,12 @@ class SlurmJobs:
         state = job.state if job else None
         if state == "TIMEOUT":
             return TooLong(f"{TOO_LONG}{KEY}.timeout_min={self.parameters.get('timeout_min')}")
+        if state in ("CANCELLED", "PREEMPTED", "NODE_FAIL"):
+            return Cancelled(f"Slurm's job {name}: {state}")
         if end_file(path).exists():
             return end_file(path).read_text()
         if state is None:  # of a cell that has become a run, its journal says more
-            return f"Slurm's job {name} is gone (cancelled?)"
+            return Cancelled(f"Slurm's job {name} is gone (cancelled?)")
         return None if state == "COMPLETED" else f"Slurm's job {name}: {state}"
 
 
