@@ -86,7 +86,7 @@ def test_a_saved_config_calls_nothing_of_this_package(tmp_path: Path) -> None:
     (sent / "config.yaml").write_text(yaml.safe_dump({**read_config(sent), "dataset": dataset}))
     said = message(pipeline(tmp_path, "stage=evaluate", f"run={sent.name}", "tracking=none"))
     assert not (tmp_path / "started").exists()
-    assert said == f"dataset.train={target}: is this package's; name what is in a module of yours"
+    assert said == f"run={sent.name}: dataset.train={target}: is this package's; name what is in a module of yours"
 
 
 @pytest.mark.parametrize(
