@@ -70,8 +70,10 @@ def test_a_grid_whose_ray_is_gone_ends_and_goes_on_when_there_is_one_again(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Ray ended the command after a minute, without a word of what to do, and left the grid as running."""
-    words = ("-m", "hydra/launcher=ray", "seed=0,1,2", "dataset=digits", "model=linear", "training.steps=30000")
-    words = (*words, "training.validate_every=10000", "training.checkpoint.every=200", "backend.threads=1")
+    words = (
+        *("-m", "hydra/launcher=ray", "seed=0,1,2", "dataset=digits", "model=linear", "training.steps=30000"),
+        *("training.validate_every=10000", "training.checkpoint.every=200", "backend.threads=1"),
+    )
     known = {"RAY_AUTH_MODE": "disabled"}
     with ray_cluster(tmp_path_factory, **known) as address:
         process = begin(tmp_path, *words, f"hydra.launcher.address={address}", "tracking=none", **known)

@@ -324,7 +324,8 @@ def test_a_sweep_that_is_given_up_takes_back_what_a_queue_has_not_begun(tmp_path
 
     def begins_and_fails(stage: Stage, number: int, job: Path) -> None:
         journal = begins(job)
-        stage.after(60, lambda: (journal.finish("FAILED", "alike"), stage.over.append((number, None))))
+        stage.after(60, lambda: journal.finish("FAILED", "alike"))
+        stage.after(60, lambda: stage.over.append((number, None)))
 
     plays: list[Play] = [fails("alike"), fails("alike"), begins_and_fails, *[lambda *_: None] * 2]
     stage = Stage(*plays, queues=True, at_once=len(plays))
