@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 READY = "ready"
 ANSWER_S = 600.0  # what a process waits for another that lives
 DYING_S = 20.0  # what a process takes to end after its connection is gone
-CONNECTION = re.compile(r"nccl|\b(gloo|connection|socket|peer)\b|timed out", re.IGNORECASE)  # no skip_connection
+# Not skip_connection.
+CONNECTION = re.compile(r"nccl|\b(gloo|connection|socket|peer)\b|timed out|pair closure", re.IGNORECASE)
 OWN = "dropout and other draws are each process's; batch normalisation is over a process's part of a batch"
 
 
