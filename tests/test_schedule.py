@@ -3,19 +3,24 @@ process would do, its run's folder does."""
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from pipeline.errors import RunError
 from pipeline.experiment.settings import Sweep
 from pipeline.runs.journal import Journal
 from pipeline.runs.records import State, read_status
 from pipeline.sweep import schedule as scheduling
 from pipeline.sweep.plan import Cell
 from pipeline.sweep.schedule import Cancelled, Listed, Outcome, Schedule, Source
+from pipeline.sweep.session import run_below
 
 Play = Callable[["Stage", int, Path], None]
 
@@ -405,3 +410,21 @@ def test_a_cell_that_finds_no_room_is_started_when_there_is(tmp_path: Path) -> N
     one = schedule(tmp_path, Stage(slow, slow, slow), source=source)
     assert one.run() is None
     assert [number for number, _, _ in ended(one)] == [0, 1, 2]
+
+
+def test_what_came_out_before_an_executor_failed_is_kept(tmp_path: Path) -> None:
+    """A head of Ray that was gone, or a request that Slurm refused, left a grid without its table."""
+
+    def fails_to_start(*_: object) -> None:
+        raise RunError("the head of the Ray cluster is gone")
+
+    (tmp_path / "cells").mkdir()
+    stage, kept = Stage(ends("FINISHED"), fails_to_start), list[str]()
+    run: Any = SimpleNamespace(console=Console(file=io.StringIO()), folder=tmp_path)
+    with pytest.raises(RunError, match="the head of the Ray cluster is gone"):
+        run_below(
+            *(run, Sweep(), Listed(cells(2)), lambda *_: stage, [], 2),
+            lambda _, outcomes: kept.extend(outcome.state for outcome in outcomes),
+            again="resumes them",
+        )
+    assert kept == ["FINISHED"]

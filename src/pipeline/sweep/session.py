@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from pipeline.cli.streams import say
-from pipeline.errors import Stopped, plural
+from pipeline.errors import Readable, Stopped, plural
 from pipeline.experiment import Experiment
 from pipeline.experiment.settings import Sweep
 from pipeline.runs.beside import beside
@@ -111,7 +111,8 @@ def run_below(
 ) -> tuple[list[Outcome], str | None]:
     """Run cells below the run, which is open and stays so: how they ended, and why they were given up, if they were.
 
-    `keep` writes what came out, also where a signal stopped it. `again`: what the same command does then, in words.
+    `keep` writes what came out, also where a signal stopped it or the executor could not go on. `again`: what the same
+    command does after a signal, in words.
     """
     executor = make(settings, run.folder)
     with Ledger(run.console, run.folder, decisions, total, queues=executor.queues) as ledger:
@@ -121,6 +122,9 @@ def run_below(
         except Stopped:
             keep(run, schedule.outcomes)
             say(run.console, f"{ledger.counts().plain}; the same command {again}")
+            raise
+        except Readable:  # the executor cannot go on, and says what to do
+            keep(run, schedule.outcomes)
             raise
     keep(run, schedule.outcomes)
     say(run.console, ledger.counts().plain)
