@@ -271,7 +271,7 @@ def test_what_a_terminal_would_obey_is_not_shown() -> None:
     assert readable("世\u3000界\u202e".encode()) == "世\u3000界\\u202e"
 
 
-def test_a_context_of_one_token_has_a_rate(tmp_path: Path) -> None:
+def test_a_context_of_one_token_has_a_rate() -> None:
     """Its window is computed anew for each token, without a step: the headline was missing, without a word."""
 
     def decode_of(count: int) -> tuple[list[str], str]:
@@ -279,7 +279,7 @@ def test_a_context_of_one_token_has_a_rate(tmp_path: Path) -> None:
         found = generate(steps, [np.array([1])], 1, count, Sampling(temperature=0))
         assert found.rows[0].tokens == [1, 2, 3, 4][: count + 1]
         text, resolved = generated_text.Text(found.rows[0], 1, b""), Resolved(Place("cpu"), "fp32", "", "")
-        shown = generated_text.rows(["a"], [text], found, resolved, [tmp_path])
+        shown = generated_text.rows(["a"], [text], found, resolved)
         return [metric.name for metric in generated_text.metrics(found)], dict(shown)["decode"]
 
     names, said = decode_of(3)
@@ -289,12 +289,12 @@ def test_a_context_of_one_token_has_a_rate(tmp_path: Path) -> None:
     assert Generate.headline not in names and said == "no rate: each text has one token, which the prefill gives"
 
 
-def test_the_milliseconds_of_a_step_are_said_to_be_medians(tmp_path: Path) -> None:
+def test_the_milliseconds_of_a_step_are_said_to_be_medians() -> None:
     """Beside a rate that is of all time: 392 tokens/s of two rows stood before 1.76 ms a step, which came to 1,136."""
     row, resolved = Row([1, 2, 3, 4, 5], 8), Resolved(Place("cpu"), "fp32", "", "")
     times: dict[str, Any] = {"prefill_s": [0.1], "step_s": [0.001, 0.001, 0.018], "choose_s": [0.0] * 4}
     found = Generated([row], generated=4, prompted=1, **times)
-    shown = generated_text.rows(["a"], [generated_text.Text(row, 1, b"")], found, resolved, [tmp_path])
+    shown = generated_text.rows(["a"], [generated_text.Text(row, 1, b"")], found, resolved)
     assert dict(shown)["decode"] == ("150 tokens/s of all rows; medians: 1.00 ms a step and 0.00 ms to choose (n=3)")
 
 

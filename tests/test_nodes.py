@@ -327,6 +327,24 @@ def test_a_grid_says_why_slurm_lets_cells_wait_and_that_it_does_not_answer(
     assert capsys.readouterr().err.splitlines() == said
 
 
+@pytest.mark.parametrize(
+    ("parameters", "limit"),
+    [({"timeout_min": 60}, "timeout_min=60"), ({"timeout_min": 60, "slurm_time": "0-2"}, "slurm_time=0-2")],
+)
+def test_the_limit_that_a_cell_passed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parameters: dict[str, Any], limit: str
+) -> None:
+    """What is Slurm's own goes before what all of submitit's have."""
+    monkeypatch.setattr(slurm, "check_controller", lambda: None)
+    monkeypatch.setattr(submitit_jobs, "executor", lambda *_: None)
+    one = cell()[0]
+    assert one.experiment is not None
+    recorded(monkeypatch, "none", "7_0 7 TIMEOUT 0 None")
+    jobs = submitit_jobs.SlurmJobs(one.experiment.sweep, tmp_path, parameters)
+    jobs.jobs = {0: ("7_0", tmp_path)}
+    assert jobs.poll() == [(0, f"took longer than hydra.launcher.parameters.{limit}")]
+
+
 class Deaf:
     """Runs cells that do not hear that they are to stop, as on a node where nothing comes through in time."""
 

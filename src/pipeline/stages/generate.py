@@ -150,10 +150,10 @@ class Generate(Stage):
         found = generate(steps, prompts, card.context, self.tokens, sampling, stops.ended, check)
         made = zip(found.rows, prompts, stops.texts, strict=True)
         texts = [Text(row, len(prompt), text) for row, prompt, text in made]
-        paths = write(run, self.prompts, texts)
+        write(run, self.prompts, texts)
         kept = receipt.of_saved(experiment, resolved, saved, self.data_sha256(experiment))
         run.journal.write_receipt({**kept, "generation": about(found, texts, cached=cached)})
-        table = rows(self.prompts, texts, found, resolved, paths)
+        table = rows(self.prompts, texts, found, resolved)
         return Result(metrics(found), tuple(table), (*notes, *self._notes(experiment, card, texts, cached=cached)))
 
     def _notes(self, experiment: Experiment, card: Card, texts: Sequence[Text], *, cached: bool) -> list[str]:

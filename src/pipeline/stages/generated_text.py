@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,13 +55,10 @@ class Stops:
         return f"the text {shown(stop.decode())}" if stop else None
 
 
-def write(run: Run, prompts: Sequence[str], texts: Sequence[Text]) -> list[Path]:
+def write(run: Run, prompts: Sequence[str], texts: Sequence[Text]) -> None:
     """Each prompt and what came behind it as a file, and all of them as generated.json."""
-    paths = []
     for number, (prompt, text) in enumerate(zip(prompts, texts, strict=True), 1):
-        path = run.artifact(f"generated/{number}.txt")
-        path.write_bytes(prompt.encode() + text.made)
-        paths.append(path)
+        run.artifact(f"generated/{number}.txt").write_bytes(prompt.encode() + text.made)
     plain = [
         {
             "prompt": prompt,
@@ -75,7 +71,6 @@ def write(run: Run, prompts: Sequence[str], texts: Sequence[Text]) -> list[Path]
     ]
     lines = ",\n".join(json.dumps(one) for one in plain)
     run.artifact("generated/generated.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-    return paths
 
 
 def about(found: Generated, texts: Sequence[Text], *, cached: bool) -> dict[str, Any]:
@@ -123,9 +118,7 @@ def decode_s(found: Generated) -> float:
     return sum(found.step_s) + sum(found.moved_s) + sum(found.choose_s)
 
 
-def rows(
-    prompts: Sequence[str], texts: Sequence[Text], found: Generated, resolved: Resolved, paths: Sequence[Path]
-) -> list[tuple[str, str]]:
+def rows(prompts: Sequence[str], texts: Sequence[Text], found: Generated, resolved: Resolved) -> list[tuple[str, str]]:
     """The rows of the terminal's table, the generated texts first."""
     shown_rows = []
     for number, (prompt, text) in enumerate(zip(prompts, texts, strict=True), 1):
@@ -137,14 +130,8 @@ def rows(
     prefill = f"{measured['prefill/tokens_per_s']:,.0f} tokens/s: {found.prompted:,} tokens of the prompts at once"
     shown_rows.append(("prefill", prefill))
     shown_rows.append(("decode", _decode(found, measured.get("decode/tokens_per_s"))))
-    where = paths[0] if len(paths) == 1 else paths[0].parent
     start = f"{in_seconds(found.first_s)} before all that: prefills and a step, in which frameworks compile"
-    about_it = (
-        ("first", start),
-        ("device", str(resolved.place)),
-        ("precision", resolved.precision),
-        ("written to", str(where)),
-    )
+    about_it = (("first", start), ("device", str(resolved.place)), ("precision", resolved.precision))
     return [*shown_rows, *about_it]
 
 

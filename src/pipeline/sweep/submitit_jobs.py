@@ -172,7 +172,8 @@ class SlurmJobs:
         """What is known of a cell's end beside its journal."""
         state = job.state if job else None
         if state == "TIMEOUT":
-            return TooLong(f"{TOO_LONG}{KEY}.timeout_min={self.parameters.get('timeout_min')}")
+            limit = "timeout_min" if self.parameters.get("slurm_time") is None else "slurm_time"
+            return TooLong(f"{TOO_LONG}{KEY}.{limit}={self.parameters.get(limit)}")
         if state in ("CANCELLED", "PREEMPTED", "NODE_FAIL"):
             return Cancelled(f"Slurm's job {name}: {state}")
         if end_file(path).exists():
