@@ -57,7 +57,7 @@ def account_of(folder: Path) -> Account:
     code = {CODE: receipt.get(CODE), **flat(receipt.get("git") or {})}
     code_json = read_json(folder / "code.json")
     modules = {name.removeprefix(OURS): digest for name, digest in code_json.items()}
-    chosen = {target.rpartition(".")[0] for target in targets(config)}
+    chosen = {target.rpartition(".")[0] for target in _targets(config)}
     foremost = frozenset(
         name.removeprefix(OURS) for name in code_json if name in chosen or not f"{name}.".startswith(OURS)
     )
@@ -77,11 +77,11 @@ def account_of(folder: Path) -> Account:
     return Account(folder, sections, receipt.get("weights_sha256"), metrics_of(folder), without, modules, foremost)
 
 
-def targets(config: Mapping[str, Any]) -> list[str]:
+def _targets(config: Mapping[str, Any]) -> list[str]:
     """The classes that a config names, at any depth."""
     nodes = [value for value in config.values() if isinstance(value, Mapping)]
     here = [str(config["_target_"])] if "_target_" in config else []
-    return here + [target for node in nodes for target in targets(node)]
+    return here + [target for node in nodes for target in _targets(node)]
 
 
 def _gone_on_with(resumed: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:

@@ -20,8 +20,10 @@ NUMBER = re.compile(r"(?<![\w.:=-])\d[\d.,e+-]*")  # not of a name, as in fp16 a
 
 
 def below_table(entries: Sequence[Entry], shown: Collection[str]) -> list[str]:
-    """The notes on a table of the metrics `shown`: what the cells' results note, which ended early,
-    and of times among them that too."""
+    """The notes on a table of the metrics `shown`: what the cells' results note, and which of them ended early.
+
+    Of times among the metrics what makes them uncertain, too.
+    """
     timed = any(entry.metrics[name].kind == "time" for entry in entries for name in shown if name in entry.metrics)
     if not timed:
         return [*notes_of(entries), *ended_early(entries)]
