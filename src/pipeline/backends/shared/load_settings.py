@@ -57,10 +57,6 @@ class Setting:
         keys = (f"loader.{name}={_written(value)}" for name, value in self.keys.items())
         return " ".join([f"loader={self.loader}", *keys, f"training.batch_size={self.batch_size}"])
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Settings:
