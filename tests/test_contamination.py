@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pipeline.datasets import text_overlap
 from pipeline.datasets.duplicates import hashes, in_one_dtype, overlap
 from pipeline.datasets.text import Text
-from pipeline.datasets.text_overlap import OPTIMISTIC, WINDOW, Common, common, counted, fingerprints, sampled
+from pipeline.datasets.text_overlap import ONE_OF, OPTIMISTIC, WINDOW, Common, common, counted, sampled
 from pipeline.runs.json_files import write_json
 from pipeline.runs.result import Result, read_result
 from pipeline.stages.contamination import UNKNOWN, _contamination, learned_by, lineage, noted
@@ -39,16 +39,18 @@ def letters(count: int, seed: int = 0) -> bytes:
 
 @given(st.binary(max_size=300), st.binary(max_size=3000), st.binary(max_size=300))
 def test_a_text_has_the_same_windows_wherever_it_stands(before: bytes, text: bytes, after: bytes) -> None:
-    assert set(fingerprints(text).tolist()) <= set(fingerprints(before + text + after).tolist())
+    here, there = (counted(each, ONE_OF)[0].tolist() for each in (text, before + text + after))
+    assert set(here) <= set(there)
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1000])
 def test_pieces_lose_no_window(monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
     text = letters(5000)
-    whole = fingerprints(text)
-    assert 40 < len(whole) < 130  # about one in 64
+    windows, counts = counted(text, ONE_OF)
+    assert 40 < counts.sum() < 130  # about one in 64
     monkeypatch.setattr(text_overlap, "PIECE", piece)
-    assert np.array_equal(fingerprints(text), whole)
+    for found, whole in zip(counted(text, ONE_OF), (windows, counts), strict=True):
+        assert np.array_equal(found, whole)
 
 
 def test_the_share_that_two_texts_have_in_common() -> None:

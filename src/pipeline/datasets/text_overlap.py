@@ -84,12 +84,8 @@ def sampled(trained: int, tested: Sequence[int]) -> int:
     return min(ONE_OF, int(2 ** (wanted.bit_length() - 1)))
 
 
-def fingerprints(text: Content, one_of: int = ONE_OF) -> np.ndarray:
-    """Hashes (N,) uint64 of about one in `one_of` of the windows of WINDOW bytes."""
-    return np.concatenate([np.empty(0, np.uint64), *_pieces(text, one_of)])
-
-
 def _pieces(text: Content, one_of: int) -> Iterator[np.ndarray]:
+    """The fingerprints, uint64: of about one in `one_of` of the windows, PIECE bytes of the text at a time."""
     for first in range(0, len(text) - WINDOW + 1, PIECE):
         piece = text[first : first + PIECE + WINDOW - 1]
         eights = np.ndarray((len(piece) - 7,), "<u8", piece, strides=(1,))  # the eight bytes from each place on
