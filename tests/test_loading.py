@@ -342,11 +342,11 @@ def test_a_mapped_file_is_dropped_from_memory(tmp_path: Path) -> None:
     source = lain(data, "mapped", tmp_path, 1)
     mapped: Any = source.data.train.x
     assert np.array_equal(mapped, x[:64])
-    assert in_memory(mapped) == 1
     assert source.file is not None
+    assert in_memory(source.file) == 1
     assert dropped(source.file, mapped) < 0.1
     assert mapped[5].sum() == x[5].sum()
-    assert in_memory(mapped) > 0
+    assert in_memory(source.file) > 0
 
 
 @pytest.mark.parametrize("content", [b"", b"no array", None])

@@ -6,7 +6,6 @@ stored ones (`Data.inputs`), to the bit, with their targets, in their order.
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import time
@@ -22,6 +21,7 @@ from pipeline.backends.shared.load_settings import Setting, Settings
 from pipeline.contracts import Loader
 from pipeline.datasets import Data
 from pipeline.loaders import epoch_order
+from pipeline.machine.resident import resident
 
 DTYPE = "float32"
 STEP_OF = 128  # images in the step whose time is given; other batches take as much longer or shorter
@@ -255,10 +255,10 @@ class Bench:
         first = next(batches)
         feed.wait()
         first_s = time.perf_counter() - began
-        if before is not None:
+        if self.source.file is not None:
             images, seconds = self._pass(batches, setting, 0, after=1)
             del batches, stream  # and the workers, which have the file mapped
-            after = in_memory(self.source.data.train.x)
+            after = in_memory(self.source.file)
             self.source.begin()
             waits = self._stepped(iter(self._stream(setting)), setting)
             return Sample(first_s, images + len(first[1]), seconds + first_s, *waits, before, after)
@@ -323,7 +323,7 @@ def compared(given: Arrays, expected: Arrays, where: str) -> None:
 def dropped(path: Path, mapped: np.memmap) -> float:
     """Take a mapped file's pages out of memory; the share that stayed. No other process may have it mapped.
 
-    Source: madvise(2), posix_fadvise(2), mincore(2).
+    Source: madvise(2), posix_fadvise(2).
     """
     under = mapped
     while isinstance(under, np.ndarray):
@@ -332,19 +332,13 @@ def dropped(path: Path, mapped: np.memmap) -> float:
     under.madvise(mmap.MADV_DONTNEED)
     with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    return in_memory(mapped)
+    return in_memory(path)
 
 
-def in_memory(mapped: np.ndarray) -> float:
-    """The share of a mapped array's pages that is in memory."""
-    page = mmap.PAGESIZE
-    begins = mapped.ctypes.data // page * page
-    length = mapped.ctypes.data + mapped.nbytes - begins
-    pages = (ctypes.c_ubyte * (-(-length // page)))()
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mincore(ctypes.c_void_p(begins), ctypes.c_size_t(length), pages):
-        raise OSError(ctypes.get_errno(), "mincore")
-    return float(np.mean(np.array(pages, np.uint8) & 1))
+def in_memory(path: Path) -> float:
+    """The share of a file's pages that is in memory."""
+    with path.open("rb") as file:
+        return resident(file.fileno())
 
 
 def median_rate(samples: Sequence[Sample]) -> float:
