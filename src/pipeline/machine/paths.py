@@ -75,20 +75,20 @@ class Transfer(NamedTuple):
 
 
 def timed(name: str, large: Transfer, small: Transfer, rounds: int) -> list[Ceiling]:
-    """The bandwidth of one and the latency of the other, in turns."""
+    """The bandwidth of one and the latency of the other, in turns. `name`: of the path."""
     bandwidth, latency = [], []
     for _ in range(rounds):
         bandwidth.append(large.bytes / large.seconds())
         latency.append(small.seconds())
-    return both(name, large.bytes, small.bytes, bandwidth, latency)
+    return both(f"cpu/paths/{name}", large.bytes, small.bytes, bandwidth, latency)
 
 
 def both(name: str, large: int, small: int, bandwidth: Sequence[float], latency: Sequence[float]) -> list[Ceiling]:
-    """Of blocks of so many bytes."""
+    """The ceilings of the path `name` (`cpu/paths/pipe`), of blocks of so many bytes."""
     sizes = f"{large / 2**20:.0f} MiB", f"{small:,} bytes"
     return [
-        Ceiling(name=f"cpu/paths/{name}/bandwidth", unit="bytes/s", of=sizes[0], samples=tuple(bandwidth)),
-        Ceiling(name=f"cpu/paths/{name}/latency", unit="s", of=sizes[1], samples=tuple(latency)),
+        Ceiling(name=f"{name}/bandwidth", unit="bytes/s", of=sizes[0], samples=tuple(bandwidth)),
+        Ceiling(name=f"{name}/latency", unit="s", of=sizes[1], samples=tuple(latency)),
     ]
 
 
@@ -226,12 +226,12 @@ def _from_disk(handle: int, whole: Transfer, pieces: Transfer, rounds: int) -> l
             return _not_the_disk("disk read", whole.bytes)
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
         latency.append(pieces.seconds())
-    return both("disk read", whole.bytes, PAGE, bandwidth, latency)
+    return both("cpu/paths/disk read", whole.bytes, PAGE, bandwidth, latency)
 
 
 def _not_the_disk(name: str, size: int) -> list[Ceiling]:
     why = "Linux keeps the file in the page cache"
-    return [replace(one, missing=why) for one in both(name, size, PAGE, (), ())]
+    return [replace(one, missing=why) for one in both(f"cpu/paths/{name}", size, PAGE, (), ())]
 
 
 def forgotten(handle: int) -> bool:

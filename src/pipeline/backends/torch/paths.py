@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pipeline.backends.shared.form_bench import WrongResult
 from pipeline.machine.ceilings import Ceiling
+from pipeline.machine.paths import both
 
 LARGE, SMALL = 2**28, 4  # bytes
 CALLS = 100  # of a small block, in a sample
@@ -47,8 +48,6 @@ def _pairs(device: torch.device, other: int | None) -> dict[str, tuple[Tensor, T
 
 
 def _path(name: str, source: Tensor, target: Tensor, rounds: int) -> list[Ceiling]:
-    large = Ceiling(name=f"{name}/bandwidth", unit="bytes/s", of=f"{LARGE / 2**20:.0f} MiB")
-    small = Ceiling(name=f"{name}/latency", unit="s", of=f"{SMALL} bytes")
     target.zero_()
     _seconds(source, target, 1)
     if not torch.equal(target.cpu(), source.cpu()):
@@ -57,8 +56,7 @@ def _path(name: str, source: Tensor, target: Tensor, rounds: int) -> list[Ceilin
     for _ in range(rounds):
         bandwidth.append(LARGE / _seconds(source, target, 1))
         latency.append(_seconds(source[:1], target[:1], CALLS))
-    plain = (large, bandwidth), (small, latency)
-    return [Ceiling(**{**one.plain(), "samples": tuple(samples)}) for one, samples in plain]
+    return both(name, LARGE, SMALL, bandwidth, latency)
 
 
 def _seconds(source: Tensor, target: Tensor, calls: int) -> float:
