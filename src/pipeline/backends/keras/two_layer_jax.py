@@ -32,12 +32,6 @@ class Grad(Form):
     name: ClassVar[str] = "jax_grad"
     how: ClassVar[str] = "jax.value_and_grad"
 
-    def start_from(self, w1: jax.Array, w2: jax.Array) -> None:
-        self.w1, self.w2 = w1, w2
-
-    def held(self) -> tuple[jax.Array, jax.Array]:
-        return self.w1, self.w2
-
     def step(self) -> None:
         self.last, self.w1, self.w2 = step(self.x, self.y, self.w1, self.w2, self.rate)
 
@@ -67,7 +61,7 @@ class Jit(Way):
     def save(self, folder: Path) -> None:
         from jax import export
 
-        (folder / "step.bin").write_bytes(export.export(self.jitted)(self.x, self.y, *self.weights).serialize())
+        (folder / "step.bin").write_bytes(export.export(self.jitted)(self.x, self.y, *self.held()).serialize())
 
 
 FORMS: tuple[type[Form], ...] = (Grad, Layers)

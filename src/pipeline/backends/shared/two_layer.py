@@ -78,7 +78,7 @@ class Form(ABC):
     """One way to write and run the training of the net.
 
     `name` in tables and metrics; `how`: what it is, in words. `last`: the loss of the last step, a framework's array
-    that may not be computed yet. A subclass keeps the weights as it likes.
+    that may not be computed yet. `w1`, `w2`: the weights, which a subclass may keep otherwise.
     """
 
     name: ClassVar[str]
@@ -95,13 +95,13 @@ class Form(ABC):
         """What this machine lacks to run it ("an NVIDIA GPU"); None where it can."""
         return None
 
-    @abstractmethod
     def start_from(self, w1: Any, w2: Any) -> None:
         """Go on from these weights, the framework's arrays, which are the form's own from here on."""
+        self.w1, self.w2 = w1, w2
 
-    @abstractmethod
     def held(self) -> tuple[Any, Any]:
         """w1 (D_in, H) and w2 (H, D_out) as they are now, the framework's arrays."""
+        return self.w1, self.w2
 
     @abstractmethod
     def step(self) -> None:
@@ -135,17 +135,10 @@ class Way(Form):
     def build(self) -> Callable[..., Any]:
         """Make the function that is called for each step."""
 
-    def start_from(self, w1: Any, w2: Any) -> None:
-        self.weights = w1, w2
-
-    def held(self) -> tuple[Any, Any]:
-        return self.weights
-
     def step(self) -> None:
         if self.built is None:
             self.built = self.build()
-        self.last, *weights = self.built(self.x, self.y, *self.weights)
-        self.weights = weights[0], weights[1]
+        self.last, self.w1, self.w2 = self.built(self.x, self.y, self.w1, self.w2)
 
     def uncompiled(self) -> str | None:
         """Why what ran is not the graph that `how` names; None where it is. Asked after a step."""

@@ -35,12 +35,6 @@ class ByHand(Form):
     name: ClassVar[str] = "torch_by_hand"
     how: ClassVar[str] = "tensors, gradients by hand"
 
-    def start_from(self, w1: Tensor, w2: Tensor) -> None:
-        self.w1, self.w2 = w1, w2
-
-    def held(self) -> tuple[Tensor, Tensor]:
-        return self.w1, self.w2
-
     def step(self) -> None:
         self.last, self.w1, self.w2 = step(self.x, self.y, self.w1, self.w2, self.rate)
 
@@ -50,9 +44,6 @@ class Differentiated(Form):
 
     def start_from(self, w1: Tensor, w2: Tensor) -> None:
         self.w1, self.w2 = w1.requires_grad_(), w2.requires_grad_()
-
-    def held(self) -> tuple[Tensor, Tensor]:
-        return self.w1, self.w2
 
     def descend(self, relu: Callable[[Tensor], Tensor]) -> None:
         """One step with `relu` between the layers."""
@@ -187,7 +178,7 @@ class Compiled(Way):
         return None if compiled_graphs() > self.graphs else compiled_nothing(DYNAMO)
 
     def save(self, folder: Path) -> None:
-        examples = self.x, self.y, *self.weights
+        examples = self.x, self.y, *self.held()
         torch.export.save(torch.export.export(Step(self.rate), examples), folder / "step.pt2")
 
 
@@ -202,7 +193,7 @@ class CudaGraph(Way):
         return "an NVIDIA GPU" if place == "cpu" else None
 
     def build(self) -> Callable[..., Any]:
-        fixed_w1, fixed_w2 = (each.clone() for each in self.weights)
+        fixed_w1, fixed_w2 = (each.clone() for each in self.held())
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
