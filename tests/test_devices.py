@@ -158,7 +158,7 @@ def test_the_energy_of_an_operation(monkeypatch: pytest.MonkeyPatch) -> None:
             return run
 
     operations = Counting()
-    one = measured(operations, Meter(lambda: 3.0 * operations.calls))["energy/float64"]
+    one = measured(operations, lambda: 3.0 * operations.calls)["energy/float64"]
     assert one.unit == "J/FLOP" and one.median == pytest.approx(3 / (2 * 64**3))
 
 
@@ -167,7 +167,7 @@ def test_an_energy_that_cannot_be_read_is_a_separate_fault() -> None:
     def broken() -> float:
         raise OSError("no meter")
 
-    found = measured(own_ceilings.Right(), Meter(broken))
+    found = measured(own_ceilings.Right(), broken)
     assert found["energy/float64"].fault == "raised OSError: no meter" and not found["energy/float64"].samples
     assert found["product/float64"].fault is None and found["product/float64"].samples
 
@@ -351,10 +351,10 @@ def test_energy_by_rapl(tmp_path: Path) -> None:
         (tmp_path / name / "max_energy_range_uj").write_text("10000000\n")
         (tmp_path / name / "energy_uj").write_text(f"{counter}\n")
     meter = energy.of_processor(tmp_path)
-    assert meter is not None and meter.joules() == 0
+    assert meter is not None and meter() == 0
     (tmp_path / "intel-rapl:0" / "energy_uj").write_text("500000\n")
     (tmp_path / "intel-rapl:1" / "energy_uj").write_text("3000000\n")
-    assert meter.joules() == pytest.approx(1.5 + 2)
+    assert meter() == pytest.approx(1.5 + 2)
 
 
 def test_a_machine_without_a_meter_says_so(tmp_path: Path) -> None:

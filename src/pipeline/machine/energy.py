@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.machine.device import nvml_handle
@@ -12,11 +11,7 @@ POWERCAP = Path("/sys/class/powercap")
 UNKNOWN = "the machine does not report the energy that it uses"
 
 
-@dataclass(frozen=True)
-class Meter:
-    """`joules`: that the whole device has taken since some moment."""
-
-    joules: Callable[[], float]
+Meter = Callable[[], float]  # the joules that the whole device has taken since some moment
 
 
 def meter(place: str) -> Meter | None:
@@ -52,7 +47,7 @@ def of_processor(powercap: Path) -> Meter | None:
         packages = [Package(folder) for folder in sorted(powercap.glob("intel-rapl:*")) if folder.name.count(":") == 1]
     except (OSError, ValueError):  # Linux lets root alone read them
         return None
-    return Meter(lambda: sum(one.joules() for one in packages)) if packages else None
+    return (lambda: sum(one.joules() for one in packages)) if packages else None
 
 
 def of_gpu(index: int) -> Meter | None:
@@ -64,4 +59,4 @@ def of_gpu(index: int) -> Meter | None:
         pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
     except (pynvml.NVMLError, IndexError):
         return None
-    return Meter(lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3)
+    return lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3

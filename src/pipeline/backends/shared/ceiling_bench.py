@@ -245,11 +245,11 @@ class Bench:
     def _energy(self, case: Case, meter: Meter) -> float:
         """Joules of an operation, with all that the device takes in that time."""
         self.operations.wait([case.run()])
-        before, ends, calls = meter.joules(), time.perf_counter() + ENERGY_S, 0
+        before, ends, calls = meter(), time.perf_counter() + ENERGY_S, 0
         while time.perf_counter() < ends:
             self.operations.wait([case.run()])
             calls += 1
-        return (meter.joules() - before) / (calls * case.flop)
+        return (meter() - before) / (calls * case.flop)
 
     def _named(self, what: str) -> str:
         return f"{self.place}/{self.operations.name}/{what}"
