@@ -74,12 +74,13 @@ def kind_of(event: Any) -> str | None:
 
 def _range_of(event: Any) -> str | None:
     """The name among RANGES that an event lies in; None outside of all."""
-    above = event.cpu_parent
-    while above is not None:
-        if above.name in RANGES:
-            return str(above.name)
-        above = above.cpu_parent
-    return None
+    return next((str(one.name) for one in _above(event) if one.name in RANGES), None)
+
+
+def _above(event: Any) -> Iterator[Any]:
+    """What has called an event, or has its range around it: the innermost first."""
+    while (event := event.cpu_parent) is not None:
+        yield event
 
 
 def _kind_by_name(event: Any) -> str:
@@ -181,10 +182,7 @@ def _sizes(event: Any, outputs: dict[Any, Any], example: tuple[int, ...]) -> tup
 def _whole(event: Any) -> Any:
     """The convolution that one of FORWARD belongs to, whose shapes are those of its gradients: of one dimension, where
     FORWARD's have two, and of all groups, where FORWARD's may have one."""
-    above = event
-    while above is not None and above.name != CONVOLUTION:
-        above = above.cpu_parent
-    return event if above is None else above
+    return next((one for one in (event, *_above(event)) if one.name == CONVOLUTION), event)
 
 
 def _is_transposed(event: Any) -> bool:
@@ -264,12 +262,7 @@ def bare_seconds(turns: Sequence[tuple[Callable[[], torch.Tensor], int]], device
 
 def _turn_of(event: Any) -> int | None:
     """The turn whose range an operation lies in."""
-    above = event.cpu_parent
-    while above is not None:
-        if above.name.startswith(BARE):
-            return int(above.name.removeprefix(BARE))
-        above = above.cpu_parent
-    return None
+    return next((int(one.name.removeprefix(BARE)) for one in _above(event) if one.name.startswith(BARE)), None)
 
 
 def operands(product: Product, device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
