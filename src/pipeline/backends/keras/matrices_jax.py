@@ -6,9 +6,9 @@ import os
 from typing import Any
 
 import jax
-import numpy as np
 
 from pipeline.backends.keras import arrays_jax
+from pipeline.backends.shared import matrices as shared
 from pipeline.backends.shared.matrices import Memory, of_process
 from pipeline.machine.device import gpus
 
@@ -17,17 +17,8 @@ FRACTION, OLDER = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
 GROWS = "XLA_PYTHON_CLIENT_PREALLOCATE"
 
 
-class Matrices(arrays_jax.Arrays):
+class Matrices(arrays_jax.Arrays, shared.Matrices):
     """`a @ b`, operation by operation; float32 in float32 on a GPU too."""
-
-    def refusal(self, dtype: str) -> str | None:
-        return None
-
-    def product(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        return a @ b
-
-    def numbers(self, array: jax.Array) -> np.ndarray:
-        return np.asarray(array).astype(np.float64)
 
     def moved(self, array: jax.Array) -> jax.Array:
         return jax.device_put(array, self.on)

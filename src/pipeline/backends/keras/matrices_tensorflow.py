@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from pipeline.backends.keras import arrays_tensorflow
+from pipeline.backends.shared import matrices as shared
 from pipeline.backends.shared.matrices import Memory, of_process
 from pipeline.machine import tensorflow_devices
 
 
-class Matrices(arrays_tensorflow.Arrays):
+class Matrices(arrays_tensorflow.Arrays, shared.Matrices):
     """`a @ b`, operation by operation; float32 in float32 on a GPU too."""
-
-    def refusal(self, dtype: str) -> str | None:
-        return None
-
-    def product(self, a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-        return a @ b
-
-    def numbers(self, array: tf.Tensor) -> np.ndarray:
-        return np.asarray(array).astype(np.float64)
 
     def moved(self, array: tf.Tensor) -> tf.Tensor:
         with tf.device(self.on):

@@ -26,15 +26,15 @@ class Matrices(Arrays, Protocol):
 
     def refusal(self, dtype: str) -> str | None:
         """Why it has no product of matrices of a dtype ("has no bfloat16"); None where it has."""
-        ...
+        return None
 
     def product(self, a: Any, b: Any) -> Any:
         """a·b as the framework writes it; it need not be computed when this returns."""
-        ...
+        return a @ b
 
     def numbers(self, array: Any) -> np.ndarray:
         """In NumPy's float64; waits until it is computed."""
-        ...
+        return self.get(array).astype(np.float64)
 
     def moved(self, array: Any) -> Any:
         """A copy on this device of an array that lies on another one."""

@@ -7,20 +7,15 @@ from typing import Any
 import numpy as np
 
 from pipeline.backends.shared import arrays_numpy
+from pipeline.backends.shared import matrices as shared
 from pipeline.backends.shared.matrices import Memory, of_process
 
 
-class Matrices(arrays_numpy.Arrays):
+class Matrices(arrays_numpy.Arrays, shared.Matrices):
     """numpy.matmul: BLAS for float32 and float64, plain loops for float16."""
 
     def refusal(self, dtype: str) -> str | None:
         return "has no bfloat16" if dtype == "bfloat16" else None
-
-    def product(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return a @ b
-
-    def numbers(self, array: np.ndarray) -> np.ndarray:
-        return array.astype(np.float64)
 
     def moved(self, array: np.ndarray) -> np.ndarray:
         return array.copy()

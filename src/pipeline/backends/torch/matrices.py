@@ -6,21 +6,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline.backends.shared import matrices as shared
 from pipeline.backends.shared.matrices import Memory, of_process
 from pipeline.backends.torch import arrays
 
 
-class Matrices(arrays.Arrays):
+class Matrices(arrays.Arrays, shared.Matrices):
     """torch.matmul; float32 in float32, as torch has it unless it is asked for TF32."""
 
-    def refusal(self, dtype: str) -> str | None:
-        return None
-
-    def product(self, a: Tensor, b: Tensor) -> Tensor:
-        return a @ b
-
     def numbers(self, array: Tensor) -> np.ndarray:
-        return self.get(array.cpu().double())
+        return self.get(array.cpu().double())  # NumPy has no bfloat16
 
     def moved(self, array: Tensor) -> Tensor:
         return array.to(self.on, copy=True)
