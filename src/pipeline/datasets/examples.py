@@ -88,9 +88,7 @@ class Examples(Dataset):
                     f"{shown}: gives {what} of the shapes {shapes[0]} and {shapes[1]}; give all the same shape"
                 )
         x, y = (np.stack([pair[at] for pair in pairs]) for at in (0, 1))
-        return (
-            channels_last(x, f"{shown} with dataset.layout=channels_first") if self.layout == "channels_first" else x
-        ), y
+        return (channels_last(x, shown) if self.layout == "channels_first" else x), y
 
     def _pair(self, example: Any, shown: str) -> tuple[np.ndarray, np.ndarray]:
         if isinstance(example, Mapping):

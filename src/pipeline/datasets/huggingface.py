@@ -162,7 +162,7 @@ class HuggingFace(Dataset):
             return x
         if counts:
             raise UserError(f"{shown}: holds images and no arrays; leave out dataset.layout=channels_first")
-        return channels_last(x, f"{shown} with dataset.layout=channels_first")
+        return channels_last(x, shown)
 
 
 def _no_examples(shown: str, split: str) -> UserError:

@@ -64,10 +64,7 @@ class Npz(Dataset):
             raise UserError(f"{shown}: not a readable .npz ({type(error).__name__}: {error})") from error
         parts = _parts(arrays, shown)
         if self.layout == "channels_first":
-            parts = {
-                part: (channels_last(x, f"{shown} with dataset.layout=channels_first"), y)
-                for part, (x, y) in parts.items()
-            }
+            parts = {part: (channels_last(x, shown), y) for part, (x, y) in parts.items()}
         return data_of(parts, self.targets, self.classes, Shares(self.validation, self.test), seed, shown)
 
 

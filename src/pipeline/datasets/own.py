@@ -171,7 +171,7 @@ def say_left_out(what: Sequence[str], who: str) -> None:
 def channels_last(x: np.ndarray, who: str) -> np.ndarray:
     """Images (N, C, H, W) as (N, H, W, C). Raises UserError for what has other dimensions."""
     if x.ndim != 4:
-        raise UserError(f"{who}: x has shape {x.shape}; images are (N, C, H, W)")
+        raise UserError(f"{who} with dataset.layout=channels_first: x has shape {x.shape}; images are (N, C, H, W)")
     return np.moveaxis(x, 1, -1)
 
 
