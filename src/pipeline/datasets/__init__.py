@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from pipeline.datasets.normalisation import Normalisation, normalised
 from pipeline.tasks import Task
+
+# (stored images x (B, H, W, C), which training examples they are (B,), an epoch) -> the images as they are in it
+Augment = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -22,12 +24,6 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.y)
-
-
-class Augment(Protocol):
-    def __call__(self, x: np.ndarray, rows: np.ndarray, epoch: int) -> np.ndarray:
-        """Stored images x (B, H, W, C), which are the training examples `rows` (B,), as they are in an epoch."""
-        ...
 
 
 @dataclass(frozen=True)
