@@ -391,13 +391,13 @@ UNITS = {"": 1, "B": 1, "kB": 10**3, "KiB": 2**10, "MB": 10**6, "MiB": 2**20, "G
 
 @given(st.integers(1, 10**400), st.sampled_from(sorted(UNITS)), st.sampled_from(["", " "]))
 def test_sizes(number: int, unit: str, space: str) -> None:
-    assert parse_size(f"{number}{space}{unit}", "device.memory_limit") == number * UNITS[unit]
-    assert parse_size(f"{number}.5{space}{unit}", "device.memory_limit") == number * UNITS[unit] + UNITS[unit] // 2
+    assert parse_size(f"{number}{space}{unit}") == number * UNITS[unit]
+    assert parse_size(f"{number}.5{space}{unit}") == number * UNITS[unit] + UNITS[unit] // 2
 
 
 @given(st.text())
 def test_what_is_no_size_is_refused(text: str) -> None:
-    size, error = answer(lambda: parse_size(text, "device.memory_limit"))
+    size, error = answer(lambda: parse_size(text))
     if error is None:
         assert size > 0
     else:
@@ -406,7 +406,7 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 
 
 def test_a_long_size_leaves_room_for_what_is_wrong_with_it() -> None:
-    size, error = answer(lambda: parse_size("a" * 2000, "device.memory_limit"))
+    size, error = answer(lambda: parse_size("a" * 2000))
     assert size is None and error is not None
     assert error.endswith("... (2,000 characters): not a size; write bytes, or a number and a unit, as 768MiB or 1GB")
 
@@ -414,7 +414,7 @@ def test_a_long_size_leaves_room_for_what_is_wrong_with_it() -> None:
 @pytest.mark.parametrize("text", ["0", "0.4B", "-1GB", "1 G", "1e9", "GB", ""])
 def test_sizes_that_are_none(text: str) -> None:
     with pytest.raises(UserError, match=r"^device\.memory_limit=.*: not a size"):
-        parse_size(text, "device.memory_limit")
+        parse_size(text)
 
 
 # The table

@@ -85,8 +85,8 @@ def canonical(notation: str) -> str:
     return "gpu" if match["index"] is None else f"gpu:{int(match['index'])}"
 
 
-def parse_size(text: str, key: str) -> int:
-    """Bytes of a size such as 768MiB, 1.5GB or 1000000. Raises UserError naming `key`."""
+def parse_size(text: str) -> int:
+    """Bytes of `device.memory_limit`, such as 768MiB, 1.5GB or 1000000. Raises UserError."""
     match = _SIZE.match(text.strip())
     size = 0
     if match:
@@ -94,7 +94,9 @@ def parse_size(text: str, key: str) -> int:
         base = 1024 if "I" in unit else 1000
         size = int(Fraction(match["number"]) * base ** "BKMGT".index(unit[0]))
     if size <= 0:
-        raise UserError(f"{key}={cut(text)}: not a size; write bytes, or a number and a unit, as 768MiB or 1GB")
+        raise UserError(
+            f"device.memory_limit={cut(text)}: not a size; write bytes, or a number and a unit, as 768MiB or 1GB"
+        )
     return size
 
 
@@ -260,9 +262,9 @@ class Device(Part):
     def __post_init__(self) -> None:
         canonical(self.name)
         if self.memory_limit is not None:
-            parse_size(self.memory_limit, "device.memory_limit")
+            parse_size(self.memory_limit)
 
     @property
     def memory_limit_bytes(self) -> int | None:
         """The bound in bytes, or None."""
-        return None if self.memory_limit is None else parse_size(self.memory_limit, "device.memory_limit")
+        return None if self.memory_limit is None else parse_size(self.memory_limit)
