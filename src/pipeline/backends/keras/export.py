@@ -109,8 +109,8 @@ def _saved_model(model: Any, folder: Path, data: Data) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
             _program(model, data).export(target, format="tf_saved_model", verbose=False)
     except Exception as error:  # whatever TensorFlow raises of a layer that it cannot trace
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise RunError(f"stage.format=saved_model: {' '.join(lines)[:300] or type(error).__name__}") from error
+        said = " ".join(str(error).split())[:300] or type(error).__name__
+        raise RunError(f"stage.format=saved_model: {said}") from error
     for node in _nodes(target):
         if node.op in PYTHON:
             raise RunError(

@@ -25,6 +25,7 @@ from pipeline.datasets.normalisation import Normalisation
 from pipeline.errors import RunError
 from pipeline.machine.capability import Resolved
 from pipeline.models import weights
+from pipeline.raised import in_one_line
 from pipeline.runs.weights import Weights
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def _said(form: str, net: torch.nn.Module) -> Iterator[None]:
         yield
     except Exception as error:  # torch.export's many types, and whatever a model's code raises
         raise RunError(
-            f"stage.format={form}: cannot hold {_operation(error)}{_layer(net, entered)}; {_last(error)}"
+            f"stage.format={form}: cannot hold {_operation(error)}{_layer(net, entered)}; {in_one_line(error)[:200]}"
         ) from error
     finally:
         for hook in hooks:
@@ -181,12 +182,6 @@ def _layer(net: torch.nn.Module, entered: list[str]) -> str:
     return f" of layer {name} ({kind})" if name else f" of the model ({kind})"
 
 
-def _last(error: BaseException) -> str:
-    """The first line of what was raised."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:200]
-
-
 def _of_onnx(program: torch.export.ExportedProgram, error: BaseException) -> str:
     """The operator that ONNX has none for, and the layer that uses it."""
     text = ""
@@ -196,7 +191,7 @@ def _of_onnx(program: torch.export.ExportedProgram, error: BaseException) -> str
         cause = cause.__cause__ or cause.__context__
     found = re.search(r"torch\.ops\.([\w.]+)|OpOverload\(op='([\w.:]+)'|for ([\w]+[.:]+[\w.]+)", text)
     if not found:
-        return f"stage.format=onnx: {_last(error)}"
+        return f"stage.format=onnx: {in_one_line(error)[:200]}"
     operator = (found[1] or found[2] or found[3]).replace("::", ".")
     short = operator.split(".")[1]  # ONNX decomposes aten.special_bessel_j0 to prims.bessel_j0 before it gives up
     layer = next((_of_node(node) for node in program.graph.nodes if short in str(node.target)), "")
