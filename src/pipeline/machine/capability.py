@@ -30,7 +30,7 @@ _NO_TF32 = Refusal(
     f"TF32 exists only in the Tensor Cores of NVIDIA GPUs from Ampere on (compute capability {since('TF32')})", "fp32"
 )
 
-# (backend, device kind, precision) -> refusal; a cell that is not here runs.
+# On a CPU, (backend, precision) -> refusal; a cell that is not here runs.
 CPU_REFUSALS: dict[tuple[str, str], Refusal] = {
     ("torch", "tf32"): _NO_TF32,
     ("tensorflow", "tf32"): _NO_TF32,

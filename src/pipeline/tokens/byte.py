@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pipeline.tokens import Content, Tokens
+from pipeline.tokens import BYTES, Content, Tokens
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Bytes(Tokens):
 
     @property
     def size(self) -> int:
-        return 256
+        return BYTES
 
     def encode(self, text: Content, who: str, folder: Path | None = None) -> np.ndarray:
         return np.frombuffer(text, np.uint8)
@@ -29,7 +29,7 @@ class Bytes(Tokens):
         return np.asarray(tokens, np.uint8).tobytes()
 
     def lengths(self) -> np.ndarray:
-        return np.ones(256, np.int64)
+        return np.ones(BYTES, np.int64)
 
     def plain(self) -> dict[str, Any]:
         return {"kind": self.kind}
