@@ -20,7 +20,8 @@ from pipeline.models import Shapes
 from pipeline.models.mnist_cnn import MnistCnn
 from pipeline.runs.fit import Observation
 from pipeline.backends.torch.observer import Observer, multiplied_in_tf32
-from pipeline.backends.torch.products import kind_of, products, ways_to_multiply
+from pipeline.backends.torch.bare import ways_to_multiply
+from pipeline.backends.torch.products import kind_of, products
 from pipeline.models import torch_quick
 from pipeline.models.torch_quick import Conv2d, Dropout, Linear
 

@@ -17,6 +17,7 @@ from pipeline.backends.shared.step_breakdown import (
     in_memory,
     longest,
 )
+from pipeline.backends.torch import bare as torch_bare
 from pipeline.backends.torch import products as torch_products
 from pipeline.backends.torch import steps_in_profile as torch_look
 from pipeline.backends.torch.lowering import Lowering
@@ -80,7 +81,7 @@ class OnDevice:
 
     def product(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         # oneDNN's is of a and b transposed, which costs the same
-        return onednn_product(a, b) if torch_products.onednn_multiplies(a) and onednn_is_quicker() else a @ b
+        return onednn_product(a, b) if torch_bare.onednn_multiplies(a) and onednn_is_quicker() else a @ b
 
     def wait(self, result: torch.Tensor) -> None:
         if self.device.type == "cuda":
@@ -116,7 +117,7 @@ def step_breakdown(experiment: Experiment, data: Data, resolved: Resolved, step_
     device = torch.device(resolved.place.torch)
     with runtime_settings(experiment, resolved):
         torch.set_num_threads(look.threads)
-        with_ceilings = torch_products.with_ceilings(found, device, compute)
+        with_ceilings = torch_bare.with_ceilings(found, device, compute)
     return StepBreakdown(
         how=HOW.format(rounds=len(looks), steps=look.steps, compiled=look.compiled),
         step_s=look.step_s,

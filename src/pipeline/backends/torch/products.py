@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import torch
-from torch.profiler import ProfilerActivity, profile, record_function
-
 from pipeline.backends.shared import gpu_kernels
-from pipeline.backends.shared.step_breakdown import ROUNDS, SECONDS, Operation, Product, with_rest
+from pipeline.backends.shared.step_breakdown import Operation, Product, with_rest
 from pipeline.backends.torch.observer import ATTENTION, RECURRENT, SPECIAL
 from pipeline.errors import cut
-from pipeline.machine.quiet import captured_stderr
-from pipeline.models.torch_quick import onednn_product
 
 MATMULS = (
     *("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"),
@@ -37,8 +31,6 @@ GRADIENTS = ("aten::_slow_conv2d_backward",)  # which one of BACKWARD calls, for
 WITHOUT_SIZES = tuple(f"aten::{name}" for name in (*RECURRENT, *SPECIAL))  # products of which m, n, k are not known
 ALL = (*MATMULS, *VECTORS, LINEAR, *FORWARD, *TRANSPOSED, *BACKWARD, *GRADIENTS, *WITHOUT_SIZES)
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::contiguous", "aten::clone")
-LEAST_CALLS, MOST_CALLS = 3, 50  # of a bare product, in one round
-BARE = "bare product "  # how the range of each turn begins
 RANGES = ("data", "optimizer")  # as a training's steps name them
 CAPTURED = "graph"  # as they name a replay of a CUDA graph
 COMPILED = "## Call CompiledFxGraph"  # how the event begins in which torch's compiler runs what it has fused
@@ -74,10 +66,10 @@ def kind_of(event: Any) -> str | None:
 
 def _range_of(event: Any) -> str | None:
     """The name among RANGES that an event lies in; None outside of all."""
-    return next((str(one.name) for one in _above(event) if one.name in RANGES), None)
+    return next((str(one.name) for one in above(event) if one.name in RANGES), None)
 
 
-def _above(event: Any) -> Iterator[Any]:
+def above(event: Any) -> Iterator[Any]:
     """What has called an event, or has its range around it: the innermost first."""
     while (event := event.cpu_parent) is not None:
         yield event
@@ -182,7 +174,7 @@ def _sizes(event: Any, outputs: dict[Any, Any], example: tuple[int, ...]) -> tup
 def _whole(event: Any) -> Any:
     """The convolution that one of FORWARD belongs to, whose shapes are those of its gradients: of one dimension, where
     FORWARD's have two, and of all groups, where FORWARD's may have one."""
-    return next((one for one in (event, *_above(event)) if one.name == CONVOLUTION), event)
+    return next((one for one in (event, *above(event)) if one.name == CONVOLUTION), event)
 
 
 def _is_transposed(event: Any) -> bool:
@@ -210,85 +202,6 @@ def _convolution(x: Sequence[int], kernel: Sequence[int], output: Sequence[int])
     (C, F / groups, h, w), `output` is (H, W).
     """
     return x[0] * math.prod(output), kernel[0], math.prod(kernel[1:])
-
-
-def with_ceilings(found: Sequence[Product], device: torch.device, dtype: torch.dtype) -> list[Product]:
-    """The products, each with the rate of a bare one of its sizes: of the quickest way and round."""
-    ways = [
-        (place, multiply)
-        for place, product in enumerate(found)
-        for multiply in ways_to_multiply(*operands(product, device, dtype))
-    ]
-    calls = [calls_for(product) for product in found]
-    best: dict[int, float] = {}
-    turns = ways * ROUNDS
-    for turn, seconds in bare_seconds([(multiply, calls[place]) for place, multiply in turns], device).items():
-        place = turns[turn][0]
-        best[place] = min(best.get(place, math.inf), seconds / calls[place])
-    return [
-        dataclasses.replace(product, ceiling_FLOP_per_s=2.0 * product.m * product.n * product.k / best[place])
-        if best.get(place)
-        else product
-        for place, product in enumerate(found)
-    ]
-
-
-def bare_seconds(turns: Sequence[tuple[Callable[[], torch.Tensor], int]], device: torch.device) -> dict[int, float]:
-    """Seconds in the products of each turn, (a call, how often), without what calls them: by the profiler.
-
-    By the clock a short product would be a time of calling it.
-    """
-    gpu = device.type == "cuda"
-    whole = profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])])
-    with torch.inference_mode():
-        with captured_stderr():
-            whole.start()
-        for turn, (multiply, calls) in enumerate(turns):
-            multiply()
-            with record_function(f"{BARE}{turn}"):
-                for _ in range(calls):
-                    multiply()
-        if gpu:
-            torch.cuda.synchronize(device)
-        with captured_stderr():
-            whole.stop()
-    found: defaultdict[int, float] = defaultdict(float)
-    for event in whole.events():
-        number = _turn_of(event)
-        if number is not None and kind_of(event) == "products":
-            found[number] += own_seconds(event, gpu=gpu)
-    return dict(found)
-
-
-def _turn_of(event: Any) -> int | None:
-    """The turn whose range an operation lies in."""
-    return next((int(one.name.removeprefix(BARE)) for one in _above(event) if one.name.startswith(BARE)), None)
-
-
-def operands(product: Product, device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Numbers (m, k) and (k, n) for a bare product."""
-    return (
-        torch.randn(product.m, product.k, device=device).to(dtype),
-        torch.randn(product.k, product.n, device=device).to(dtype),
-    )
-
-
-def calls_for(product: Product) -> int:
-    """How many bare products take about SECONDS."""
-    return min(MOST_CALLS, max(LEAST_CALLS, int(SECONDS * product.calls / max(product.seconds, 1e-9))))
-
-
-def onednn_multiplies(a: torch.Tensor) -> bool:
-    """Whether oneDNN has products of such tensors that torch itself does not take."""
-    return a.device.type == "cpu" and a.dtype == torch.float32 and torch.backends.mkldnn.is_available()
-
-
-def ways_to_multiply(a: torch.Tensor, b: torch.Tensor) -> list[Callable[[], torch.Tensor]]:
-    """Calls that each give a @ b: torch's own, and in float32 on a CPU oneDNN's too."""
-    ways = [lambda: torch.mm(a, b)]
-    if onednn_multiplies(a):
-        ways.append(lambda: onednn_product(a, b.T))
-    return ways
 
 
 def tensor_core_share(events: Iterable[Any]) -> float | None:
