@@ -8,8 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from pipeline.backends.shared import arrays
 
-class Arrays:
+
+class Arrays(arrays.Arrays):
     """JAX's, on one device."""
 
     def __init__(self, place: str) -> None:
@@ -21,18 +23,12 @@ class Arrays:
         wanted = array.dtype if dtype is None else jax.numpy.dtype(dtype)
         return jax.device_put(array.astype(wanted, copy=copied), self.on)
 
-    def get(self, array: Any) -> np.ndarray:
-        return np.asarray(array)
-
     def wait(self, arrays: Sequence[Any]) -> None:
         jax.block_until_ready(arrays)
 
     def ready(self, arrays: Sequence[Any]) -> bool:
         """Keras gives losses as numbers, which are there."""
         return all(each.is_ready() for each in arrays if hasattr(each, "is_ready"))
-
-    def dtype(self, array: jax.Array) -> str:
-        return str(array.dtype)
 
     def device(self, array: jax.Array) -> str:
         (device,) = array.devices()

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from pipeline.backends.shared import arrays
 
-class Arrays:
+
+class Arrays(arrays.Arrays):
     """TensorFlow's, on one device."""
 
     def __init__(self, place: str) -> None:
@@ -21,9 +23,6 @@ class Arrays:
             array = array.astype(tf.as_dtype(dtype).as_numpy_dtype, copy=not self.waits)  # a GPU has its own memory
         with tf.device(self.on):
             return tf.identity(tf.convert_to_tensor(array))
-
-    def get(self, array: Any) -> np.ndarray:
-        return np.asarray(array)
 
     def wait(self, arrays: Sequence[Any]) -> None:
         """On a CPU an operation is done when its call returns."""

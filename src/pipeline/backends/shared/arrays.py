@@ -17,7 +17,7 @@ class Arrays(Protocol):
 
     def get(self, array: Any) -> np.ndarray:
         """In NumPy, in its own dtype; waits until it is computed."""
-        ...
+        return np.asarray(array)
 
     def wait(self, arrays: Sequence[Any]) -> None:
         """Return once all are computed."""
@@ -29,7 +29,7 @@ class Arrays(Protocol):
 
     def dtype(self, array: Any) -> str:
         """Its dtype, by its name in NumPy: `float32`."""
-        ...
+        return str(array.dtype)
 
     def device(self, array: Any) -> str:
         """Where it lies: `cpu`, `cpu:1`, `gpu:0`."""

@@ -8,8 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline.backends.shared import arrays as shared
 
-class Arrays:
+
+class Arrays(shared.Arrays):
     """torch's, on one device."""
 
     def __init__(self, place: str) -> None:
