@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -11,35 +12,51 @@ from pipeline.models.keras_layers import computed_once
 from pipeline.models.transformer import Block
 from pipeline.models.transformer.keras_parts import Attention, Mlp, OfBlock, norm
 
+Function = Callable[[Any], Any]
 
-@keras.saving.register_keras_serializable("pipeline")
-class TransformerBlock(OfBlock):
-    """Attention and an MLP, each added to what came in."""
+
+class Sums(OfBlock):
+    """What the blocks share: self-attention and an MLP, and how a part is added to what came in."""
 
     def __init__(self, block: Block | dict[str, Any], **more: Any) -> None:
         super().__init__(block, **more)
-        of = {"dtype": self.dtype_policy}
-        self.attention_norm = norm(self.block, "attention_norm", **of)
-        self.mlp_norm = norm(self.block, "mlp_norm", **of)
-        self.attention = Attention(self.block, name="attention", **of)
-        self.mlp = Mlp(self.block, name="mlp", **of)
-        self.dropout = layers.Dropout(self.block.dropout, name="dropout", **of) if self.block.dropout else None
+        self.of = {"dtype": self.dtype_policy}
+        self.attention_norm = norm(self.block, "attention_norm", **self.of)
+        self.mlp_norm = norm(self.block, "mlp_norm", **self.of)
+        self.attention = Attention(self.block, name="attention", **self.of)
+        self.mlp = Mlp(self.block, name="mlp", **self.of)
+        self.dropout = layers.Dropout(self.block.dropout, name="dropout", **self.of) if self.block.dropout else None
+
+    def parts(self) -> tuple[Any, ...]:
+        """The layers that have weights."""
+        return self.attention_norm, self.mlp_norm, self.attention, self.mlp
 
     def build(self, shape: Any) -> None:
         """Make the parts."""
-        for one in (self.attention_norm, self.mlp_norm, self.attention, self.mlp):
+        for one in self.parts():
             one.build(shape)
         self.built = True
+
+    def dropping(self, training: bool | None) -> Function:
+        """What drops some of a part's numbers in training."""
+        return lambda x: x if self.dropout is None else self.dropout(x, training=training)
+
+    def added(self, x: Any, part: Function, normalised: Any, dropped: Function) -> Any:
+        """x + part(norm(x)), or norm(x + part(x))."""
+        if self.block.norm_place == "before":
+            return computed_once(x + dropped(part(normalised(x))))
+        return normalised(x + dropped(part(x)))
+
+
+@keras.saving.register_keras_serializable("pipeline")
+class TransformerBlock(Sums):
+    """Attention and an MLP, each added to what came in."""
 
     def call(self, x_BTD: Any, training: bool | None = None, past: Any = None) -> Any:
         """Of a sequence. `past`: see Attention; keys and values are then given back, too."""
         if training and past is None and self.block.recompute:
             return self._recomputed(x_BTD)
-
-        def dropped(x: Any) -> Any:
-            return x if self.dropout is None else self.dropout(x, training=training)
-
-        return self._of(x_BTD, dropped, past)
+        return self._of(x_BTD, self.dropping(training), past)
 
     def _recomputed(self, x_BTD: Any) -> Any:
         """As in training, but computed again in the backward pass: with the same masks, whose seeds are drawn once."""
@@ -56,7 +73,7 @@ class TransformerBlock(OfBlock):
             return recomputed(self, of, x_BTD, seeds)
         return keras.remat(lambda x: of(x, seeds))(x_BTD)
 
-    def _of(self, x_BTD: Any, dropped: Any, past: Any = None) -> Any:
+    def _of(self, x_BTD: Any, dropped: Function, past: Any = None) -> Any:
         kept = None
 
         def attended(x: Any) -> Any:
@@ -66,12 +83,8 @@ class TransformerBlock(OfBlock):
             found, kept = self.attention(x, past=past)
             return found
 
-        if self.block.norm_place == "before":
-            x_BTD = computed_once(x_BTD + dropped(attended(self.attention_norm(x_BTD))))
-            x_BTD = computed_once(x_BTD + dropped(self.mlp(self.mlp_norm(x_BTD))))
-        else:
-            x_BTD = self.attention_norm(x_BTD + dropped(attended(x_BTD)))
-            x_BTD = self.mlp_norm(x_BTD + dropped(self.mlp(x_BTD)))
+        x_BTD = self.added(x_BTD, attended, self.attention_norm, dropped)
+        x_BTD = self.added(x_BTD, self.mlp, self.mlp_norm, dropped)
         return x_BTD if past is None else (x_BTD, kept)
 
 

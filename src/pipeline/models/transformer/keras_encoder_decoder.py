@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import layers, ops
 
 from pipeline.models import PADDING
-from pipeline.models.keras_layers import computed_once
 from pipeline.models.transformer import Block, Stacks
-from pipeline.models.transformer.keras_parts import Attention, Logits, Mlp, OfBlock, Table, WithSettings, norm
+from pipeline.models.transformer.keras_block import Sums
+from pipeline.models.transformer.keras_parts import Attention, Logits, Table, WithSettings, norm
 
 
 @keras.saving.register_keras_serializable("pipeline")
@@ -59,47 +58,15 @@ class Entering(WithSettings):
         return tuple(table(part) for table, part in zip(self.tables, parts, strict=True)) if self.tables else parts
 
 
-class Sums(OfBlock):
-    """What encoder and decoder share: self-attention and an MLP, and how a part is added to what came in."""
-
-    def __init__(self, block: Block | dict[str, Any], **more: Any) -> None:
-        super().__init__(block, **more)
-        self.of = {"dtype": self.dtype_policy}
-        self.attention_norm = norm(self.block, "attention_norm", **self.of)
-        self.mlp_norm = norm(self.block, "mlp_norm", **self.of)
-        self.attention = Attention(self.block, name="attention", **self.of)
-        self.mlp = Mlp(self.block, name="mlp", **self.of)
-        self.dropout = layers.Dropout(self.block.dropout, name="dropout", **self.of) if self.block.dropout else None
-
-    def parts(self) -> tuple[Any, ...]:
-        """The layers that have weights."""
-        return self.attention_norm, self.mlp_norm, self.attention, self.mlp
-
-    def build(self, shape: Any) -> None:
-        """Make the parts."""
-        for one in self.parts():
-            one.build(shape)
-        self.built = True
-
-    def added(self, x: Any, part: Callable[[Any], Any], normalised: Any, training: bool | None) -> Any:
-        """x + part(norm(x)), or norm(x + part(x))."""
-
-        def dropped(found: Any) -> Any:
-            return found if self.dropout is None else self.dropout(found, training=training)
-
-        if self.block.norm_place == "before":
-            return computed_once(x + dropped(part(normalised(x))))
-        return normalised(x + dropped(part(x)))
-
-
 @keras.saving.register_keras_serializable("pipeline")
 class EncoderBlock(Sums):
     """Attention among the tokens of a source that are not padding, and an MLP."""
 
     def call(self, x_NSD: Any, seen_N11S: Any, training: bool | None = None) -> Any:
         """Of a batch."""
-        x_NSD = self.added(x_NSD, lambda x: self.attention(x, seen=seen_N11S), self.attention_norm, training)
-        return self.added(x_NSD, self.mlp, self.mlp_norm, training)
+        dropped = self.dropping(training)
+        x_NSD = self.added(x_NSD, lambda x: self.attention(x, seen=seen_N11S), self.attention_norm, dropped)
+        return self.added(x_NSD, self.mlp, self.mlp_norm, dropped)
 
 
 @keras.saving.register_keras_serializable("pipeline")
@@ -117,9 +84,10 @@ class DecoderBlock(Sums):
 
     def call(self, x_NTD: Any, source_NSD: Any, seen_N11S: Any, training: bool | None = None) -> Any:
         """Of a batch."""
-        x_NTD = self.added(x_NTD, self.attention, self.attention_norm, training)
-        x_NTD = self.added(x_NTD, lambda x: self.cross(x, source_NSD, seen_N11S), self.cross_norm, training)
-        return self.added(x_NTD, self.mlp, self.mlp_norm, training)
+        dropped = self.dropping(training)
+        x_NTD = self.added(x_NTD, self.attention, self.attention_norm, dropped)
+        x_NTD = self.added(x_NTD, lambda x: self.cross(x, source_NSD, seen_N11S), self.cross_norm, dropped)
+        return self.added(x_NTD, self.mlp, self.mlp_norm, dropped)
 
 
 def encoder_decoder(settings: Stacks, source: int, target: int, vocabulary: int) -> Any:

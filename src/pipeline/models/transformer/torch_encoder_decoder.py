@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -12,7 +11,7 @@ from pipeline.models import PADDING
 from pipeline.models.torch_quick import Dropout, Linear
 from pipeline.models.transformer import Block, Stacks
 from pipeline.models.transformer.torch_gpt import Table
-from pipeline.models.transformer.torch_parts import Attention, Mlp, norm
+from pipeline.models.transformer.torch_parts import Attention, Sums, norm
 
 
 class EncoderDecoder(nn.Module):
@@ -58,26 +57,6 @@ class Entering(nn.Module):
     def forward(self, h_NWD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         h_NWD = self.scale * h_NWD
         return self.source(h_NWD[:, : self.length]), self.target(h_NWD[:, self.length :])
-
-
-class Sums(nn.Module):
-    """What encoder and decoder share: self-attention and an MLP, and how a part is added to what came in."""
-
-    def __init__(self, block: Block, length: int) -> None:
-        super().__init__()
-        self.before = block.norm_place == "before"
-        self.attention_norm, self.mlp_norm = norm(block), norm(block)
-        self.attention, self.mlp = Attention(block, length), Mlp(block)
-        self.dropout = Dropout(block.dropout) if block.dropout else nn.Identity()
-
-    def added(
-        self, x: torch.Tensor, part: Callable[[torch.Tensor], torch.Tensor], normalised: nn.Module
-    ) -> torch.Tensor:
-        """x + part(norm(x)), or norm(x + part(x))."""
-        if self.before:
-            return x + self.dropout(part(normalised(x)))
-        found: torch.Tensor = normalised(x + self.dropout(part(x)))
-        return found
 
 
 class EncoderBlock(Sums):

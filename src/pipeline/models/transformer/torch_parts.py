@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -125,15 +125,32 @@ class Mlp(nn.Module):
         return found
 
 
-class TransformerBlock(nn.Module):
-    """Attention and an MLP, each added to what came in."""
+class Sums(nn.Module):
+    """What the blocks share: self-attention and an MLP, and how a part is added to what came in."""
 
     def __init__(self, block: Block, length: int) -> None:
         super().__init__()
-        self.before, self.recompute = block.norm_place == "before", block.recompute
+        self.before = block.norm_place == "before"
         self.attention_norm, self.mlp_norm = norm(block), norm(block)
         self.attention, self.mlp = Attention(block, length), Mlp(block)
         self.dropout = Dropout(block.dropout) if block.dropout else nn.Identity()
+
+    def added(
+        self, x: torch.Tensor, part: Callable[[torch.Tensor], torch.Tensor], normalised: nn.Module
+    ) -> torch.Tensor:
+        """x + part(norm(x)), or norm(x + part(x))."""
+        if self.before:
+            return x + self.dropout(part(normalised(x)))
+        found: torch.Tensor = normalised(x + self.dropout(part(x)))
+        return found
+
+
+class TransformerBlock(Sums):
+    """Attention and an MLP, each added to what came in."""
+
+    def __init__(self, block: Block, length: int) -> None:
+        super().__init__(block, length)
+        self.recompute = block.recompute
 
     def forward(self, x_BTD: torch.Tensor, past: Past | None = None) -> torch.Tensor:
         if self.recompute and past is None and torch.is_grad_enabled():
@@ -143,12 +160,8 @@ class TransformerBlock(nn.Module):
         return self._of(x_BTD, past)
 
     def _of(self, x_BTD: torch.Tensor, past: Past | None = None) -> torch.Tensor:
-        if self.before:
-            x_BTD = x_BTD + self.dropout(self.attention(self.attention_norm(x_BTD), past=past))
-            return x_BTD + self.dropout(self.mlp(self.mlp_norm(x_BTD)))
-        x_BTD = self.attention_norm(x_BTD + self.dropout(self.attention(x_BTD, past=past)))
-        normed: torch.Tensor = self.mlp_norm(x_BTD + self.dropout(self.mlp(x_BTD)))
-        return normed
+        x_BTD = self.added(x_BTD, lambda x: self.attention(x, past=past), self.attention_norm)
+        return self.added(x_BTD, self.mlp, self.mlp_norm)
 
 
 class RMSNorm(nn.RMSNorm):
