@@ -153,7 +153,8 @@ def test_what_this_package_raises_is_not_said_to_be_the_users(tmp_path: Path) ->
 IN_A_STEP = """
 import contextlib, json, pathlib, sys, types
 import torch
-from pipeline.backends.torch.model_errors import as_error_of_model
+from pipeline.backends.shared.model_errors import of_model
+from pipeline.backends.torch.model_errors import in_model
 from pipeline.backends.torch.step import Gathering, Step
 from pipeline.models.mlp import Mlp
 from pipeline.models.torch_layers import ChannelsFirst
@@ -171,7 +172,7 @@ def said(net, model, loss=lambda outputs, _: (outputs.sum(), outputs.sum())):
     try:
         step(torch.ones(1, 3, requires_grad=True), None)
     except Exception as error:
-        return str(as_error_of_model(error, experiment, step, 1234, 1, pathlib.Path(sys.argv[1])))
+        return str(of_model(error, in_model(error, step), experiment, 1234, 1, pathlib.Path(sys.argv[1])))
 fails = lambda outputs, _: torch.nn.functional.nll_loss(outputs, torch.tensor([5]))
 print(json.dumps({
     "forward": said(torch.nn.Linear(4, 2), Mine()),

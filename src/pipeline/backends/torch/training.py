@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from pipeline.backends.shared.keeper import observation_of
+from pipeline.backends.shared.model_errors import of_model
 from pipeline.backends.shared.progress import Watch
 from pipeline.backends.torch import state
 from pipeline.backends.torch.blocks import Batches, HeldOut, ResidentBlocks, StreamedBlocks
@@ -20,7 +21,7 @@ from pipeline.backends.torch.compiled import CompiledStep, make_capturable, rate
 from pipeline.backends.torch.group import Group, SharedStep
 from pipeline.backends.torch.lean_import import lean_import
 from pipeline.backends.torch.lowering import Lowering
-from pipeline.backends.torch.model_errors import as_error_of_model
+from pipeline.backends.torch.model_errors import in_model
 from pipeline.backends.torch.observer import Observer
 from pipeline.backends.torch.peers import Terminating, is_of_connection
 from pipeline.backends.torch.step import Losses, Step
@@ -212,7 +213,7 @@ class Training(pl.LightningModule):
         artifacts = self.watch.run.folder / "artifacts"
         lost = self.group.count > 1 and isinstance(error, RuntimeError) and is_of_connection(error)
         if self.group.rank == 0 and not lost:
-            said = as_error_of_model(error, self.experiment, self.step, number, examples, artifacts)
+            said = of_model(error, in_model(error, self.step), self.experiment, number, examples, artifacts)
             if said is not None:
                 raise said from error
 
