@@ -16,7 +16,10 @@ from pathlib import Path
 import pytest
 from command import environment, pipeline, refused, runs, status
 from test_sweep import grids, table, trained, weights
-from test_sweep_failures import begin, wait_until
+from test_sweep_failures import begin, metrics_of, wait_until
+
+from pipeline.errors import UserError
+from pipeline.sweep.submitit_jobs import executor
 
 QUIET = ("dataset=digits", "training=quick", "training.batch_size=32", "tracking=none")
 ON_A_CLUSTER = (pytest.mark.wide, pytest.mark.cluster)
@@ -245,6 +248,12 @@ def test_what_a_cluster_lacks_is_said(tmp_path: Path) -> None:
         conf.write_text(f"ClusterName=none\nSlurmctldHost=localhost\nSlurmctldPort={free_port()}\nNodeName=a\n")
         said = refused(tmp_path, *words, SLURM_CONF=str(conf))
         assert said.startswith("hydra/launcher=submitit_slurm: no Slurm controller answers (Slurmctld(primary) at ")
+    parameters = "hydra.launcher.parameters"
+    said = refused_grid(tmp_path, "hydra/launcher=submitit_local", f"{parameters}.timeout_min=-5")
+    assert said == f"{parameters}.timeout_min=-5: must be 1 or more"
+    for name, value in (("timeout_min", -5), ("nodes", -1), ("slurm_array_parallelism", 0)):
+        with pytest.raises(UserError, match=f"parameters.{name}={value}: must be "):
+            executor(tmp_path, "slurm", {name: value})
     assert refused(tmp_path, "-m", "hydra/launcher=slurm").startswith("hydra/launcher=slurm: no such choice")
 
 

@@ -216,6 +216,7 @@ def executor(folder: Path, cluster: str, parameters: Mapping[str, Any]) -> Any:
         import submitit
     except ModuleNotFoundError as error:
         raise UserError(f"hydra/launcher=submitit_*: {not_installed(('submitit',), ('slurm',))}") from error
+    _check_least(cluster, parameters)
     place = folder / "submitit"
     place.mkdir(mode=0o700, exist_ok=True)
     try:
@@ -226,6 +227,18 @@ def executor(folder: Path, cluster: str, parameters: Mapping[str, Any]) -> Any:
     except (RuntimeError, ValueError, NameError, TypeError, AssertionError) as error:  # a parameter it does not know
         raise UserError(f"hydra.launcher: submitit on {cluster}: {slurm.one_line(str(error))}") from error
     return made
+
+
+def _check_least(cluster: str, parameters: Mapping[str, Any]) -> None:
+    """Refuse numbers with which a job would wait for ever: Slurm takes them without a word. Raises UserError.
+
+    Of Slurm, 0 minutes are no limit.
+    """
+    least = {"timeout_min": 0 if cluster == "slurm" else 1, "nodes": 1, "slurm_array_parallelism": 1}
+    for name, number in least.items():
+        value = parameters.get(name)
+        if isinstance(value, int | float) and value < number:
+            raise UserError(f"{KEY}.{name}={value}: must be {number} or more")
 
 
 @contextmanager
