@@ -302,6 +302,7 @@ ALIKE = [fails(f"step {7 * n} of 20261129-20000{n}-mlp-ab{n}: not finite") for n
         (ALIKE, 2, 2),
         (ALIKE, 0, 4),
         (ALIKE, 5, 4),
+        (ALIKE, 4, 4),  # nothing is left to give up
         ([fails("out of memory"), *ALIKE], 2, 5),  # for two causes
         ([ends("FINISHED"), *ALIKE], 2, 5),
         ([ends("PRUNED"), *ALIKE], 2, 5),

@@ -98,6 +98,10 @@ class Shared(Source):
     def waits(self) -> bool:
         return bool(self.theirs)
 
+    @property
+    def more(self) -> bool:
+        return bool(self.fresh or self.theirs)
+
     def taken(self) -> list[Outcome]:
         found, self.outcomes = self.outcomes, []
         return found

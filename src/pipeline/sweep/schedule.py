@@ -112,6 +112,11 @@ class Source(Protocol):
         """Whether there will be more, when something has ended that this sweep does not run."""
         return False
 
+    @property
+    def more(self) -> bool:
+        """Whether there are cells that have not been given, now or later."""
+        return self.waits
+
     def taken(self) -> list[Outcome]:
         """Since the last call: cells that another command has run, now or before."""
         return []
@@ -169,7 +174,7 @@ class Schedule:
                     self._start_what_fits()
                     self._take_over()
                 if not self.running and (given_up or not self.source.waits):
-                    return given_up
+                    return given_up if self._cells_left() else None
                 self._look()
                 time.sleep(self._pause())
         except Stopped:
@@ -217,6 +222,11 @@ class Schedule:
             if self.executor.queues and running.run is None and not running.withdrawn:
                 running.withdrawn = True
                 self.executor.stop(running.cell.number, kill=False)
+
+    def _cells_left(self) -> bool:
+        """Whether there are cells that a sweep that was given up has not run."""
+        withdrawn = any(outcome.reason.startswith(WITHDRAWN) for outcome in self.outcomes)
+        return withdrawn or self.waiting is not None or self.source.more
 
     def _look(self) -> None:
         self._take_ended()
@@ -319,6 +329,10 @@ class Listed(Source):
 
     def __init__(self, cells: Sequence[Cell]) -> None:
         self.cells = list(reversed(cells))
+
+    @property
+    def more(self) -> bool:
+        return bool(self.cells)
 
     def next(self, fits: Callable[[Cell], bool]) -> Cell | None:
         return self.cells.pop() if self.cells and fits(self.cells[-1]) else None

@@ -72,7 +72,7 @@ class Trials(Source):
             cell = self._placed(trial, known)
             if cell is not None:
                 return cell
-        while not self.enough and self._begun() < self.search.trials and self.left != 0:
+        while not self.enough and self._may_ask():
             cell = self._placed(self.study.ask(self.space))
             if cell is not None:
                 return cell
@@ -89,6 +89,13 @@ class Trials(Source):
     @property
     def waits(self) -> bool:
         return bool(self.theirs)
+
+    @property
+    def more(self) -> bool:
+        return self.waits or self._may_ask()
+
+    def _may_ask(self) -> bool:
+        return self._begun() < self.search.trials and self.left != 0
 
     def _begun(self) -> int:
         """The trials that have ended, run, or are waited for."""
