@@ -93,6 +93,34 @@ def test_a_grid_whose_ray_is_gone_ends_and_goes_on_when_there_is_one_again(
     assert len(trained(tmp_path)) == 3
 
 
+@pytest.mark.wide
+@pytest.mark.cluster
+def test_cells_that_are_lost_with_a_node_of_ray_do_not_end_the_grid(tmp_path: Path, ray_address: str) -> None:
+    """Three at once were three that failed alike."""
+    words = ("-m", "hydra/launcher=ray", "seed=range(4)", "dataset=digits", "model=linear", "training.steps=30000")
+    asked = ("backend.threads=1", "tracking=none", "hydra.launcher.cpus=3", f"hydra.launcher.address={ray_address}")
+    node = second_node(ray_address)  # the first has two cores
+    process = begin(tmp_path, *words, *asked, RAY_AUTH_MODE="disabled")
+    wait_until(lambda: sum(metrics_of(run) for run in trained(tmp_path)) == 3, process)
+    os.kill(node, signal.SIGKILL)
+    wait_until(lambda: [status(run).state for run in trained(tmp_path)] == ["KILLED"] * 3, process)
+    second_node(ray_address)
+    _, err = process.communicate(timeout=600)
+    assert process.returncode == 1, err
+    assert "1 done · 0 failed · 3 killed" in err and "gave up" not in err
+    reasons = {status(run).error for run in trained(tmp_path)}
+    assert reasons == {None, "its Ray task: the node on which it ran is gone"}
+
+
+def second_node(address: str) -> int:
+    """The process of another node on this machine, with nine cores; it ends with the cluster."""
+    words = (f"--address={address}", "--num-cpus=9", "--node-name=second", "--object-store-memory=80000000")
+    ray = Path(sys.executable).with_name("ray")
+    subprocess.run([ray, "start", *words], env=environment(RAY_AUTH_MODE="disabled"), capture_output=True, check=True)
+    found = subprocess.run(["pgrep", "-f", "raylet/raylet .*second"], capture_output=True, text=True, check=True)
+    return int(found.stdout.split()[0])
+
+
 @pytest.mark.parametrize("launcher", ["submitit_local", pytest.param("ray", marks=ON_A_CLUSTER)])
 @pytest.mark.wide
 def test_ledger_failures_and_resume_are_those_of_a_grid_here(

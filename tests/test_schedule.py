@@ -350,6 +350,48 @@ def test_cells_that_somebody_cancels_are_killed_and_no_cause_to_give_up(tmp_path
     assert [state for _, state, _ in ended(one)] == ["KILLED"] * 4 + ["FINISHED"]
 
 
+def test_cells_that_their_node_takes_along_are_no_cause_to_give_up(tmp_path: Path) -> None:
+    """Three cells on a node of Ray that died ended the grid, as if each had failed by itself."""
+    lost = ends(None, violent=Cancelled("its Ray task: the node has died"))
+    one = schedule(tmp_path, Stage(lost, lost, ends("FINISHED")), Sweep(stop_after=1))
+    assert one.run() is None
+    assert [state for _, state, _ in ended(one)] == ["KILLED", "KILLED", "FINISHED"]
+    assert not any(outcome.died for outcome in one.outcomes)
+
+
+def test_a_cell_whose_job_is_put_back_into_the_queue_waits_again(tmp_path: Path) -> None:
+    """It was shown as running, and its wait counted as its time, also where it went on as the same run."""
+
+    def again(stage: Stage, number: int, job: Path) -> None:
+        journal = begins(job)
+        stage.after(1, lambda: stage.queued.add(number))
+        stage.after(100, lambda: stage.queued.discard(number))
+        stage.after(101, lambda: journal.finish("FINISHED"))
+        stage.after(101, lambda: stage.over.append((number, None)))
+
+    stage = Stage(again, queues=True)
+    one = schedule(tmp_path, stage, Sweep(timeout=10))
+    assert one.run() is None
+    assert (ended(one), stage.asked) == ([(0, "FINISHED", "")], [])
+    assert isinstance(one.watcher, Seen)
+    assert ("queued again", 0) in one.watcher.heard
+
+
+def test_a_sweep_that_is_stopped_says_of_queued_cells_that_it_has_withdrawn_them(tmp_path: Path) -> None:
+    """Slurm forgets them, so that their reason was that their jobs were gone."""
+
+    def stops(*_: object) -> None:
+        raise Stopped("SIGINT", 130)
+
+    stage = Stage(lambda *_: None, stops, queues=True, at_once=2)
+    stage.stop = lambda number, **_: stage.over.append((number, Cancelled("Slurm's job 7 is gone (cancelled?)")))  # type: ignore[method-assign]
+    one = schedule(tmp_path, stage)
+    with pytest.raises(Stopped):
+        one.run()
+    back = "withdrawn before it began, as the sweep was stopped"
+    assert sorted(ended(one)) == [(0, "KILLED", back), (1, "KILLED", back)]
+
+
 class Elsewhere(Source):
     """One cell for this command; another command runs the others, which are known after some looks."""
 

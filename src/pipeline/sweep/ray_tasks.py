@@ -22,6 +22,7 @@ from pipeline.sweep.cards import devices_of
 from pipeline.sweep.cell import add_environment, in_new_process, write_environment
 from pipeline.sweep.history import Kind
 from pipeline.sweep.plan import Cell
+from pipeline.sweep.schedule import Cancelled
 
 AUTH = "RAY_AUTH_MODE"
 KNOCK_SECONDS = 5.0  # between two looks whether the head is there
@@ -114,6 +115,8 @@ class RayTasks:
         try:
             reason: str | None = self.ray.get(task)
             return reason
+        except self.ray.exceptions.NodeDiedError:  # what Ray says of it names hosts, and what else one could look up
+            return Cancelled("its Ray task: the node on which it ran is gone")
         except self.ray.exceptions.RayError as error:
             return f"its Ray task: {in_one_line(error)[:300]}"  # a cancelled task's error may have no text
 

@@ -60,7 +60,7 @@ class TooLong(str):
 
 
 class Cancelled(str):
-    """The reason of a cell that somebody has taken from its executor."""
+    """The reason of a cell that was taken from its executor: by somebody, or with the node that it ran on."""
 
 
 class Executor(Protocol):
@@ -268,7 +268,8 @@ class Schedule:
         self.changed = time.monotonic()
         if running.stopping_since is not None:
             violent = TooLong(f"{TOO_LONG}sweep.timeout={self.settings.timeout:g} s")
-        died = not self.stopping and running.run is not None and is_open(running.run)
+        alone = not self.stopping and not isinstance(violent, Cancelled)
+        died = alone and running.run is not None and is_open(running.run)
         state, reason = self._verdict(running, violent)
         outcome = self.source.ended(Outcome(running.cell, state, reason, _took(running), running.run, died))
         self.outcomes.append(outcome)
