@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -170,9 +171,10 @@ sys.exit(main())
 
 ANEW = "runs all cells again, from their beginnings"
 KILLED = ("0 done · 0 failed · 2 killed · 0 skipped · 0 running · 0 waiting", "resumes", ["killed", "killed"])
+LONG = ("sweep.jobs=2", "training.epochs=100000")  # a cell that ends by itself before it hears the stop is done
 MOMENTS: dict[str, tuple[tuple[str, ...], tuple[str, str, list[str]]]] = {
-    "starts": (("sweep.jobs=2",), KILLED),
-    "trains": (("sweep.jobs=2", "training.epochs=100000"), KILLED),
+    "starts": (LONG, KILLED),
+    "trains": (LONG, KILLED),
     "ends": (
         ("sweep.jobs=1", "sweep.retry=all"),
         ("1 done · 0 failed · 0 skipped · 0 running · 1 waiting", ANEW, ["done", "not run"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipeline.errors import RunError
+from pipeline.errors import RunError, Stopped
 from pipeline.experiment.settings import Sweep
 from pipeline.runs.journal import Journal
 from pipeline.runs.records import State, read_status
@@ -51,6 +51,7 @@ class Stage:
 
     def __init__(self, *plays: Play, queues: bool = False, deaf: bool = False, at_once: int = 1) -> None:
         self.plays, self.queues, self.deaf, self.at_once = plays, queues, deaf, at_once
+        self.queued: set[int] = set()
         self.over: list[tuple[int, str | None]] = []
         self.later: list[tuple[float, Callable[[], object]]] = []
         self.asked: list[tuple[int, bool]] = []
@@ -129,6 +130,9 @@ class Seen:
 
     def ended(self, outcome: Outcome) -> None:
         self.heard.append((outcome.state, outcome.cell.number))
+
+    def queued_again(self, numbers: Set[int]) -> None:
+        self.heard += [("queued again", number) for number in sorted(numbers)]
 
     def tick(self) -> None: ...
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import stat
 import subprocess
 import time
@@ -168,6 +169,17 @@ def test_a_job_that_is_started_again_is_another_run_of_its_cell(tmp_path: Path) 
     assert sorted(status(run).state for run in trained(tmp_path)) == ["FINISHED", "FINISHED", "KILLED"]
     again = pipeline(tmp_path, *words, **environ, **SLURM)
     assert "2 cells: 2 finished before" in again.stderr, again.stderr
+
+
+def test_cells_that_a_stopped_grid_takes_back_say_so(tmp_path: Path) -> None:
+    """Slurm forgets a job that has not begun, which looked as if somebody else had cancelled it."""
+    process = begin(tmp_path, *WORDS, "seed=0,1", *LONG, f"{PARAMETERS}.slurm_array_parallelism=1", **SLURM)
+    wait_until(lambda: any(map(metrics_of, trained(tmp_path))), process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=600)
+    assert "2 killed" in err
+    reasons = [row["reason"] for row in table(grids(tmp_path)[0])]
+    assert reasons == ["stopped by SIGTERM", "withdrawn before it began, as the sweep was stopped"]
 
 
 def test_a_job_that_outlives_its_grid_does_not_run(tmp_path: Path) -> None:

@@ -747,6 +747,9 @@ def test_a_cell_in_a_cluster_s_queue_waits_and_does_not_run(tmp_path: Path) -> N
         assert counts in ledger.counts().plain
         ledger.became(cell, tmp_path)
         assert "1 running · 1 waiting" in ledger.counts().plain
+        for again, now in (({0}, "0 running · 2 waiting"), (set[int](), "1 running · 1 waiting")):
+            ledger.queued_again(again)
+            assert now in ledger.counts().plain
 
 
 def test_a_line_of_a_search_names_its_trial(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 from rich.console import Console
@@ -40,6 +40,7 @@ class Ledger:
         self.console, self.folder, self.queues = console, folder, queues
         self.decisions, self.total = decisions, total  # total: cells to run; None where a search decides
         self.running: dict[int, tuple[Cell, float]] = {}
+        self.again: Set[int] = frozenset()  # of those, the cells whose jobs are back in the queue
         self.outcomes: list[Outcome] = []
         self.began, self.drawn = time.monotonic(), 0.0
         self.live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
@@ -78,6 +79,13 @@ class Ledger:
         self.console.print(text, soft_wrap=True)
         self._draw()
 
+    def queued_again(self, numbers: Set[int]) -> None:
+        """Cells that had begun, and wait until their jobs are started again."""
+        for number in self.again - numbers:
+            if number in self.running:
+                self.running[number] = (self.running[number][0], time.monotonic())
+        self.again = numbers
+
     def tick(self) -> None:
         """Redraw, twice a second at most."""
         if time.monotonic() - self.drawn >= REFRESH_SECONDS:
@@ -86,8 +94,11 @@ class Ledger:
     def _draw(self) -> None:
         self.drawn = time.monotonic()
         if self.live:
-            rows = [self.counts(), *(self._row(cell, since) for cell, since in self.running.values())]
+            rows = [self.counts(), *(self._row(cell, since) for cell, since in self._running())]
             self.live.update(Text("\n").join(rows), refresh=True)
+
+    def _running(self) -> list[tuple[Cell, float]]:
+        return [one for number, one in self.running.items() if number not in self.again]
 
     def counts(self) -> Text:
         """One line: done, failed, killed where some were, skipped, running, waiting, time."""
@@ -97,12 +108,13 @@ class Ledger:
         parts = [f"{len(self.outcomes) - failed - killed + earlier.count('done')} done"]
         parts += [f"{failed + earlier.count('failed')} failed", *([f"{killed} killed"] if killed else [])]
         parts += [f"{earlier.count('skipped')} skipped"]
-        parts.append(f"{len(self.running)} running")
+        running = len(self._running())
+        parts.append(f"{running} running")
         passed = time.monotonic() - self.began
         text = f"{seconds(passed)}"
         if self.total is not None:
             left = self.total - len(self.outcomes)
-            parts.append(f"{left - len(self.running)} waiting")
+            parts.append(f"{left - running} waiting")
             if self.outcomes and left:
                 text += f", about {seconds(passed / len(self.outcomes) * left)} left"
         return Text(" · ".join(parts) + "   " + text, style="bold", no_wrap=True, overflow="ellipsis")

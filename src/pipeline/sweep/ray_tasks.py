@@ -33,6 +33,7 @@ class RayTasks:
     """Tasks of Ray. The journals, on the shared file system, say how their cells ended."""
 
     queues = True
+    queued: frozenset[int] = frozenset()  # not asked for: Ray starts no cell again
 
     def __init__(self, settings: Sweep, folder: Path, address: str, cpus: float, gpus: float | None) -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -31,7 +31,7 @@ WAIT_SECONDS = 0.25  # where all that is left runs in another command: looking t
 QUEUE_POLL_SECONDS = 5.0  # at most, where cells wait in a queue: their journals lie on a file system that many share
 PATIENCE = 0.1  # and no longer than this part of the time in which nothing has happened
 IMPORT_SECONDS = 300.0  # what a worker may take until its cell's run begins: seconds, and minutes where others compute
-WITHDRAWN = "withdrawn before it began, as the sweep was given up"
+WITHDRAWN = "withdrawn before it began, as the sweep was"
 OVERTIME_SECONDS = 5.0  # for a cell past its time limit, until it is killed
 
 
@@ -66,10 +66,12 @@ class Cancelled(str):
 class Executor(Protocol):
     """Where cells run. One that is started ends up in `poll`, once, with the reason if it did not end by itself.
 
-    `queues`: a cell that is started may wait, for as long as it takes, before its run begins.
+    `queues`: a cell that is started may wait, for as long as it takes, before its run begins. `queued`: those that did
+    so at the last `poll`, also where they had begun before.
     """
 
     queues: bool
+    queued: Set[int]
 
     def room(self, cell: Cell) -> bool:
         """Whether this cell can start now."""
@@ -130,6 +132,8 @@ class Watcher(Protocol):
     def became(self, cell: Cell, run: Path) -> None: ...
 
     def ended(self, outcome: Outcome) -> None: ...
+
+    def queued_again(self, numbers: Set[int]) -> None: ...
 
     def tick(self) -> None: ...
 
@@ -235,7 +239,15 @@ class Schedule:
             if running.job.stem in noted or not (self.executor.queues or running.run):
                 self._note_run(running)
             self._mind_the_time(running)
+        self._note_queued_again()
         self.watcher.tick()
+
+    def _note_queued_again(self) -> None:
+        """Cells whose jobs a queue has taken back: the wait is not their runs' time, which begins anew."""
+        again = {one.cell.number for one in self.running.values() if one.run is not None} & self.executor.queued
+        for number in again:
+            self.running[number].since = time.monotonic()
+        self.watcher.queued_again(again)
 
     def _note_run(self, running: Running) -> None:
         """Which run the cell has become; another one where its job was started again."""
@@ -279,7 +291,7 @@ class Schedule:
     def _verdict(self, running: Running, violent: str | None) -> tuple[str, str]:
         """What the run's journal says; a run that could not say it is given its end here."""
         if running.run is None and running.withdrawn:
-            return "KILLED", WITHDRAWN
+            return "KILLED", f"{WITHDRAWN} {'stopped' if self.stopping else 'given up'}"
         if running.run is None:
             reason = violent or last_line(log_file(running.job)) or "ended before it began"
             return "KILLED" if self.stopping or isinstance(violent, Cancelled) else "FAILED", reason
@@ -309,6 +321,8 @@ class Schedule:
         self.stopping = True
         if not self.executor.queues:  # a queue would be given the cells that still wait
             self._take_ended()  # after a Ctrl-Z, cells may have begun, or ended, of which it has not heard
+        for running in self.running.values():
+            running.withdrawn = self.executor.queues and running.run is None
         for kill in (False, True):  # a cell that does not end in time is killed
             for number in self.running:
                 self.executor.stop(number, kill=kill)

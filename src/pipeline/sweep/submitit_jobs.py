@@ -38,6 +38,7 @@ class LocalJobs:
     """Processes of submitit on this machine. The journals say how their cells ended."""
 
     queues = True
+    queued: frozenset[int] = frozenset()
 
     def __init__(self, settings: Sweep, folder: Path, parameters: Mapping[str, Any]) -> None:
         self.executor = executor(folder, "local", parameters)
@@ -90,6 +91,7 @@ class SlurmJobs:
         self.jobs: dict[int, tuple[str, Path]] = {}  # cell -> Slurm's id, the job file
         self.stopping: list[str] = []
         self.withdrawn: list[int] = []  # stopped before Slurm had them
+        self.queued: set[int] = set()
         self._asked = ""
         self.silent = False  # whether Slurm left the last question unanswered
         self.said: set[str] = set()  # the reasons to wait that the user knows
@@ -124,6 +126,8 @@ class SlurmJobs:
             if job is None or job.ended:
                 del self.jobs[number]
                 ended.append((number, self._reason(name, path, job)))
+        names = ((number, found.get(name)) for number, (name, _) in self.jobs.items())
+        self.queued = {number for number, job in names if job is not None and job.state == "PENDING"}
         return ended
 
     def _say_how_it_stands(self, found: Mapping[str, slurm.Job] | None) -> None:

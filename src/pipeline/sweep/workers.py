@@ -100,6 +100,7 @@ class Workers:
     """Warm workers, and which cell runs where."""
 
     queues = False
+    queued: frozenset[int] = frozenset()
 
     def __init__(self, settings: Sweep, folder: Path) -> None:
         self.settings, self.folder = settings, folder
