@@ -143,6 +143,14 @@ def test_runs_that_lack_a_setting_are_left_out_in_so_many_words(tmp_path: Path) 
         key = where[0].partition("=")[0].rstrip("!")
         said = [f"{left} left out for lack of {key}, perhaps saved by a version without it"] if left else []
         assert lacking(every, where) == said, where
+    keras = {"_target_": "pipeline.stages.keras.Keras"}
+    for arguments in ({"width": 64}, {"depth": 2}, {}):
+        a_run(tmp_path / "runs", 0.1, stage={**keras, "arguments": arguments})
+    a_run(tmp_path / "runs", 0.2, model={**relu, "adapters": None})
+    a_run(tmp_path / "runs", 0.3, model={**relu, "adapters": {"rank": 4}})
+    every = listed(tmp_path / "runs")
+    assert lacking(every, ["stage.arguments.width=64"]) == []  # the user's name
+    assert lacking(every, ["model.adapters.rank=4", "stage=train"])[0].startswith("2 left out")  # and not the null
     shown = pipeline(tmp_path, "stage=runs", "stage.where=training.accumulate=1")
     assert "1 left out for lack of training.accumulate" in shown.stderr
 

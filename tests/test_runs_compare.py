@@ -235,6 +235,26 @@ def test_a_setting_of_the_loss_that_an_older_run_lacks_and_that_is_unset_is_no_d
     assert [_are_unlike((accounts[0], one), "test/loss") for one in accounts] == [False, False, True]
 
 
+def test_a_setting_that_an_older_run_lacks_and_that_does_nothing_is_no_row(tmp_path: Path) -> None:
+    """Nor is the choice of a group that did not exist: `schedule  -  ->  constant`, in each comparison with them."""
+    stage, model = {"_target_": "pipeline.stages.train.Train"}, {"_target_": "pipeline.models.mlp.Mlp"}
+    constant = {"_target_": "pipeline.schedules.constant.Constant"}
+    cosine = {"_target_": "pipeline.schedules.cosine.Cosine", "warm_up": 0}
+    off = {"start": None, "freeze": [], "adapters": {"rank": 0}}
+    accounts = []
+    first, second = {"model": model}, {"model": model | off, "schedule": constant}
+    third, fourth = ({"model": model | {"dropout": share}} for share in (0.1, 0.0))
+    for number, config in enumerate((first, second, third, {"model": model, "schedule": cosine}, fourth)):
+        journal = Journal.begin(tmp_path / "runs", "of", {"stage": stage, **config})
+        journal.write_receipt({**RECEIPT, "config_sha256": f"{number}" * 64})
+        accounts.append(account_of(journal.folder))
+    old, same, other, scheduled, none = accounts
+    assert differing([old, same], "config") == {}
+    assert differing([old, other], "config") == {"model.dropout": ["-", 0.1]}
+    assert differing([old, scheduled], "config") == {"schedule": ["constant", "cosine"]}
+    assert differing([none, other], "config") == {"model.dropout": [0.0, 0.1]}
+
+
 def test_differences_have_two_digits_and_no_powers_of_ten_above_one() -> None:
     found = [signed(one) for one in (0.0, 0.25, -1234.5678, 12345.6, 99.7, 45.3, 1e-7)]
     assert found == ["0", "+0.25", "-1,235", "+12,346", "+100", "+45", "+1e-07"]

@@ -194,7 +194,7 @@ class Experiment:
         if key == "device":  # as in runs from before there could be several
             locations = (*locations, *(name for name in ("processes", "split") if getattr(self.device, name) == 1))
         if key in COMMON:
-            locations = (*locations, *(name for name in _names(COMMON[key]) if not _set(self.config[key].get(name))))
+            locations = (*locations, *(name for name in _names(COMMON[key]) if not is_set(self.config[key].get(name))))
         if key not in GROUPS:
             return self.config[key]
         built = vars(self.part(key)) | {"model": vars(self.starting), "dataset": vars(self.inputs)}.get(key, {})
@@ -283,9 +283,9 @@ def _as_float(value: object, built: object) -> object:
     return value
 
 
-def _set(value: object) -> bool:
-    """Whether a key that every choice of a group has says anything: of a node, whether one of its keys does."""
-    return any(map(_set, value.values())) if isinstance(value, Mapping) else bool(value)
+def is_set(value: object) -> bool:
+    """Whether a setting says anything, not null, false, 0 or empty: of a node, whether one of its keys does."""
+    return any(map(is_set, value.values())) if isinstance(value, Mapping) else bool(value)
 
 
 def _names(keys: type) -> list[str]:

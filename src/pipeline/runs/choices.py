@@ -93,6 +93,12 @@ def class_and_settings(group: str, name: str) -> tuple[str, dict[str, Any]] | No
     return str(node["_target_"]), differing
 
 
+def names_are_users(key: str) -> bool:
+    """Whether a setting is a mapping of the user's names (`stage.arguments`): the YAML of a choice has it empty."""
+    group, _, name = key.partition(".")
+    return any(one.get(name) == {} for one in _choices(conf_path() / group).values())
+
+
 def text_of(value: Any) -> str:
     """A setting as YAML writes it, a text without quotes."""
     return value if isinstance(value, str) else shown(value)

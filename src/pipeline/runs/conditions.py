@@ -12,7 +12,7 @@ from typing import Any
 from pipeline.cli.conf_path import conf_path
 from pipeline.cli.help import choices
 from pipeline.errors import UserError, cut, nearest, shown
-from pipeline.runs.choices import class_and_settings
+from pipeline.runs.choices import class_and_settings, names_are_users
 from pipeline.runs.choices import text_of as setting_text
 from pipeline.runs.listing import BY_NAME, MERGED, TRACKERS, Listed, choice_of
 from pipeline.spec import is_number
@@ -111,15 +111,19 @@ def misspelt(runs: Sequence[Listed], where: Iterable[str]) -> list[str]:
 def lacking(runs: Sequence[Listed], where: Sequence[str]) -> list[str]:
     """A line for each setting for lack of which runs are not among the chosen, though they chose the same of its group.
 
-    Mostly it did not exist yet. It may also be one that is there no longer, or a name that the user gave in a mapping.
+    Mostly it did not exist yet. It may also be one that is there no longer. Where what it stands in is null, or a
+    mapping of the user's names, another version would lack it, too.
     """
     found = []
     for place, condition in enumerate(where):
         key = condition_of(condition, runs)[0]
-        group = key.partition(".")[0]
+        group, node = key.partition(".")[0], key.rpartition(".")[0]
+        if names_are_users(node):
+            continue
         having = {_choice(run, group) for run in runs if key in run.config}
         others = matching(runs, [*where[:place], *where[place + 1 :]])
-        left = [run for run in others if not run.has(key) and _has_group(run, group) and _choice(run, group) in having]
+        lack = [run for run in others if not run.has(key) and (node == group or not run.has(node))]
+        left = [run for run in lack if _has_group(run, group) and _choice(run, group) in having]
         if left:
             found.append(f"{len(left):,} left out for lack of {key}, perhaps saved by a version without it")
     return found

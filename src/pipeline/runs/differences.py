@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline.experiment import is_set
 from pipeline.runs.json_files import read_json
-from pipeline.runs.listing import flat_config
-from pipeline.runs.records import read_config
+from pipeline.runs.listing import config_of, flat_config
 from pipeline.runs.result import Metric, metrics_of, read_result
 from pipeline.variables import names_in
 
@@ -45,7 +45,7 @@ class Account:
 
 def account_of(folder: Path) -> Account:
     """The account of a run. What it did not write is left out."""
-    config, receipt = read_config(folder), read_json(folder / "receipt.json")
+    config, receipt = config_of(folder), read_json(folder / "receipt.json")
     device, precision = receipt.get("device") or {}, receipt.get("precision") or {}
     machine = {
         "device": device.get("effective"),
@@ -99,13 +99,21 @@ def differing(accounts: Sequence[Account], section: str) -> dict[str, list[Any]]
     keys = dict.fromkeys(key for one in every for key in one)
     rows = {key: [one.get(key, ABSENT) for one in every] for key in keys}
     found = {key: values for key, values in rows.items() if any(value != values[0] for value in values)}
-    if not {*found} <= {FILLED, SEEDLESS}:
+    unset = [key for key in found if section == "config" and _is_unset_or_absent(key, every)]
+    for key in unset:
+        del found[key]
+    if unset or not {*found} <= {FILLED, SEEDLESS}:  # they say why the hashes differ
         found.pop(FILLED, None)
     if {*found} != {"seed", SEEDLESS}:
         found.pop(SEEDLESS, None)
     if section == "code" and CODE in found:
         found |= _differing_modules(accounts)
     return found
+
+
+def _is_unset_or_absent(key: str, every: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether some runs lack a setting, as those of a version without it, and the others do nothing by it."""
+    return not all(key in one for one in every) and not any(map(is_set, (one.get(key) for one in every)))
 
 
 def the_same(accounts: Sequence[Account], found: Collection[str]) -> list[str]:

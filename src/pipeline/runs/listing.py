@@ -61,9 +61,7 @@ class Listed:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The config by dotted keys; a group's choice at the group's name (`model`: `cnn`)."""
-        config = read_config(self.folder)
-        if "stage" in config:  # of an experiment
-            config = {**SINCE, **config}
+        config = config_of(self.folder)
         flat = {key: value for key, value in flat_config(config).items() if key not in MERGED}
         flat |= {group: flat[f"{group}.name"] for group in BY_NAME if f"{group}.name" in flat}
         tracker = (config.get("tracking") or {}).get("_target_")
@@ -173,6 +171,12 @@ def _of_other_examples(runs: Sequence[Listed], metric: str) -> list[str]:
     if all(len(one) == 1 for one in examples.values()):
         return _differing(runs, WHICH) if len(examples) > 1 else []
     return _differing(runs, keys) or ([] if _differing(runs, GIVEN_OTHERWISE) else ["examples that differ"])
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    """A run's config with the groups that did not exist when it was saved; of an experiment, and not of a grid."""
+    config = read_config(folder)
+    return {**SINCE, **config} if "stage" in config else config
 
 
 def flat_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
