@@ -128,6 +128,9 @@ REFUSALS = {
     "lr=0.1": "lr: no such key (did you mean optimizer.learning_rate or solver.learning_rate?); choose from ...",
     "epochs=3": "epochs: no such key (did you mean training.epochs?); choose from ...",
     "prompt=Call": "prompt: no such key (did you mean stage.prompt of stage=generate?); choose from ...",
+    "model.dtypes=[float16]": (
+        "model.dtypes: no such key (did you mean model.layer_dtypes or stage.dtypes of stage=matmul?); choose from ..."
+    ),
     "optimizer.lr=0.1": "optimizer.lr: no such key (did you mean optimizer.learning_rate?); choose from ...",
     "model.dropout=1.0": "model.dropout=1.0: should be less than 1",
     "optimizer.learning_rate=-0.1": "optimizer.learning_rate=-0.1: should be greater than 0",

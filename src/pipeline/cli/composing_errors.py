@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.cli.conf_path import conf_path
 from pipeline.cli.help import choices
-from pipeline.errors import UserError, bad_choice, bad_key, cut
+from pipeline.errors import UserError, bad_choice, bad_key, cut, nearest
 
 SHORT = {"lr": "learning_rate", "bs": "batch_size"}  # as other programs call them
 NOT_OURS = {("hydra/launcher", "basic")}  # a choice that Hydra has and the pipeline refuses
@@ -82,8 +82,10 @@ def _of_mapping(key: str, parent: DictConfig, overrides: Sequence[str]) -> UserE
     names += [] if prefix else ["experiment"]  # which composes a config and is not in it
     if not names and "." in prefix:  # a mapping of a user's own spec
         return UserError(f"{cut(key)}: no such key yet; +{cut(key)}=<value> adds it")
-    elsewhere = _of_stage(key, overrides) or _elsewhere(key)
-    return bad_key(key, [f"{prefix}.{name}" if prefix else name for name in names], elsewhere)
+    here = [f"{prefix}.{name}" if prefix else name for name in names]
+    near = nearest(key, here) if prefix else None
+    elsewhere = _of_stage(key, overrides) or _elsewhere(key, [near] if near else [])
+    return bad_key(key, here, elsewhere)
 
 
 def _typed_choice(missing: str, overrides: Sequence[str]) -> tuple[str, str]:
@@ -118,8 +120,11 @@ def as_setting(flag: str) -> str:
     return f"; a setting is written {' or '.join(f'{key}=<value>' for key in found)}" if found else ""
 
 
-def _elsewhere(key: str) -> str:
-    """Which choices have such a key, or that it is a group, in words, by the files of the configs."""
+def _elsewhere(key: str, near: Sequence[str] = ()) -> str:
+    """Which choices have such a key, or that it is a group, in words, by the files of the configs.
+
+    `near`: keys of its own group that are like it, which come before those of other groups.
+    """
     group, _, name = key.rpartition(".")
     if not re.fullmatch(r"\w+", name):
         return ""
@@ -136,11 +141,11 @@ def _elsewhere(key: str) -> str:
         there = [f"{one}.{name}" for one, found in having.items() if found and one != "stage"]
         if not there and having["stage"]:
             there = [f"stage.{name} of stage={', '.join(having['stage'])}"]
-        return f"did you mean {' or '.join(there)}?" if there else ""
+        return f"did you mean {' or '.join([*near, *there])}?" if there else ""
     found = having[group]
     if found:
         return f"{group}={', '.join(found)} ha{'s' if len(found) == 1 else 've'} it"
-    return "" if name in SHORT else _elsewhere(name)  # a group's own message knows its names
+    return "" if name in SHORT else _elsewhere(name, near)  # a group's own message knows its names
 
 
 def _of_stage(key: str, overrides: Sequence[str]) -> str:
