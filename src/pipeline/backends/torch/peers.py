@@ -182,9 +182,7 @@ def backend_of(resolved: Resolved) -> str:
 
 def connect(folder: Path, group: Group, backend: str) -> None:
     """Join the group, by a file in `folder`: all are on this machine, where no network is asked."""
-    before = os.environ.get("GLOO_SOCKET_IFNAME")
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    try:
+    with _on_this_machine():
         dist.init_process_group(
             backend,
             init_method=f"file://{folder / 'group'}",
@@ -192,6 +190,25 @@ def connect(folder: Path, group: Group, backend: str) -> None:
             world_size=group.count,
             timeout=timedelta(seconds=ANSWER_S),
         )
+
+
+@contextlib.contextmanager
+def group_of_one() -> Iterator[None]:
+    """A group of this process alone, for what asks for the group that it will be in. On the CPU."""
+    with _on_this_machine():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        disconnect()
+
+
+@contextlib.contextmanager
+def _on_this_machine() -> Iterator[None]:
+    before = os.environ.get("GLOO_SOCKET_IFNAME")
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    try:
+        yield
     finally:
         if before is None:
             del os.environ["GLOO_SOCKET_IFNAME"]
