@@ -386,6 +386,9 @@ def killed_run(root: Path) -> str:
 def test_killed_run_is_marked_once(tmp_path: Path) -> None:
     name = killed_run(tmp_path)
     own = Journal.begin(tmp_path, "own", {})
+    for folder in (tmp_path / name, own.folder):
+        (folder / "checkpoints" / ".writing").mkdir(parents=True)
+        (folder / "checkpoints" / "step-0000000010").mkdir()
     script = "import sys; from pipeline.runs.lookup import reap; print(*reap(sys.argv[1]))"
     command = [sys.executable, "-c", script, str(tmp_path)]
     reapers = [
@@ -399,6 +402,8 @@ def test_killed_run_is_marked_once(tmp_path: Path) -> None:
     assert status.state == "KILLED"
     assert "ended without a message" in str(status.error)
     assert read_status(own.folder) == own.status
+    left = [sorted(path.name for path in (run / "checkpoints").iterdir()) for run in (tmp_path / name, own.folder)]
+    assert left == [["step-0000000010"], [".writing", "step-0000000010"]]  # half a checkpoint of the dead one is gone
 
 
 def test_a_run_that_goes_on_while_another_process_looks_is_not_marked(

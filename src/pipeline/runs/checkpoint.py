@@ -54,6 +54,11 @@ class Checkpoint:
         return path if path.exists() else None
 
 
+def drop_unfinished(run: Path) -> None:
+    """Delete the checkpoint that a run, which is dead, had not written to its end: nothing can go on from it."""
+    shutil.rmtree(run / FOLDER / WRITING, ignore_errors=True)
+
+
 def newest(run: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint of a run that is whole, and a note for each newer one that is damaged."""
     notes: list[str] = []

@@ -79,12 +79,15 @@ def close_run(folder: Path, state: State, reason: str) -> None:
     """Give a run whose process is gone its end, also in place of what that process had time to say of itself."""
     import filelock
 
+    from pipeline.runs.checkpoint import drop_unfinished
+
     try:
         with filelock.FileLock(folder / "status.lock", timeout=5):
             status = read_status(folder)
             if status is not None:
                 closed = replace(status, state=state, ended=status.ended or _last_sign(folder), error=reason)
                 write_json(folder / "status.json", asdict(closed))
+                drop_unfinished(folder)
     except (OSError, filelock.Timeout):
         pass  # the next process that looks will find it RUNNING without a process, and mark it
 
@@ -108,12 +111,15 @@ def reap_one(folder: Path) -> bool:
         return False
     import filelock
 
+    from pipeline.runs.checkpoint import drop_unfinished
+
     try:
         with filelock.FileLock(folder / "status.lock", timeout=0):
             status = read_status(folder)  # another process may have been here first, and the run may have gone on since
             if status is None or status.state != "RUNNING" or not _gone(folder, status):
                 return False
             write_json(folder / "status.json", asdict(_killed(folder, status)))
+            drop_unfinished(folder)
             return True
     except (OSError, filelock.Timeout):
         return False
