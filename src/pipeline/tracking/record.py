@@ -16,6 +16,7 @@ NAME = "mlflow.json"
 CELLS = "cells.txt"  # in the folder of a grid's run: its cells' runs, a line each
 DEFAULT_URI = "sqlite:///mlflow.db"
 LAST_BYTES = 4096
+OPTIONS = ("timeout", "isolation_level", "cached_statements", "check_same_thread", "detect_types")  # SQLAlchemy's
 SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
 
 
@@ -151,7 +152,10 @@ def check_uri(uri: str) -> str:
             f"{path} as a database's address is another file, for the ? or the %XX in it; name a database elsewhere, "
             "as tracking.uri=sqlite:///<file>"
         )
-    return uri if path is None else f"sqlite:///{path}{_options(uri)}"
+    if path is None:
+        return uri
+    _check_options(_options(uri))
+    return f"sqlite:///{path}{_options(uri)}"
 
 
 def sqlite_path(uri: str) -> Path | None:
@@ -162,6 +166,16 @@ def sqlite_path(uri: str) -> Path | None:
     if not name or name == ":memory:":
         raise ValueError("a database in memory dies with the tracker; give sqlite:///<file>")
     return Path(name).resolve()
+
+
+def _check_options(options: str) -> None:
+    """Refuse what SQLAlchemy would leave out without a word, with the rest of a file's name, perhaps. ValueError."""
+    for one in filter(None, options[1:].split("&")):
+        name = one.partition("=")[0]
+        if name not in OPTIONS:
+            raise ValueError(
+                f"no option {name!r} of a SQLite database, which is what follows a ?; choose from {', '.join(OPTIONS)}"
+            )
 
 
 def _options(uri: str) -> str:
