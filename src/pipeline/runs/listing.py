@@ -110,7 +110,8 @@ def without_result(runs: Sequence[Listed]) -> list[str]:
     if not lost:
         return []
     named = cut(", ".join(lost), 300)
-    return [f"{len(lost)} without a result, since their result.json is missing or damaged: {named}"]
+    why = "their result.json is missing, damaged or of an early version"
+    return [f"{len(lost)} without a result, since {why}: {named}"]
 
 
 def is_of_loss(key: str) -> bool:

@@ -82,7 +82,7 @@ def _without_result(folder: Path, status: Status | None) -> str:
         how = "damaged" if status is None else status.state
         return f"is {how} and has no result to compare with; rerun one that finished"
     return (
-        "result.json is missing or damaged, so there is nothing to compare with; "
+        "result.json is missing, damaged or of an early version, so there is nothing to compare with; "
         f"stage=show run={folder.name} prints its settings"
     )
 
