@@ -26,6 +26,9 @@ def test_other_names_go_by_order_and_kind() -> None:
     assert fit_to({"1.kernel": A, "1.bias": B}, {"dense.kernel": A, "dense.bias": A}, "x") == [A, B]
     with pytest.raises(UserError, match=r"it has 1.kernel \(2, 2\); this model has dense.bias \(2, 2\)"):
         fit_to({"1.kernel": A}, {"dense.bias": A}, "x")
+    deep = {f"blocks.{number}.kernel": A for number in range(40)}
+    with pytest.raises(UserError, match=r"it has 1.bias \(2, 2\); this model has blocks.0.kernel .* and 35 more$"):
+        fit_to({"1.bias": A}, deep, "x")
 
 
 @pytest.mark.parametrize("name", ["kernel", "dense.kernel"])

@@ -103,18 +103,18 @@ def fit_to(weights: Weights, like: Weights, source: str) -> list[np.ndarray]:
 
 
 def _unlike(weights: Weights, like: Weights) -> str:
-    """What the one has and the other has not; all of both where no name is the same."""
+    """What the one has and the other has not."""
     if not weights.keys() & like.keys():
         return f"it has {_names(weights)}; this model has {_names(like)}"
     more, lacking = ({name: a[name] for name in a if name not in b} for a, b in ((weights, like), (like, weights)))
-    found = [f"it has {_names(more, SHOWN)}, which this model lacks"] if more else []
-    found += [f"this model has {_names(lacking, SHOWN)}, which it lacks"] if lacking else []
+    found = [f"it has {_names(more)}, which this model lacks"] if more else []
+    found += [f"this model has {_names(lacking)}, which it lacks"] if lacking else []
     return "; ".join(found) or "the same names in another order"
 
 
-def _names(weights: Weights, most: int | None = None) -> str:
-    left = f" and {len(weights) - most} more" if most is not None and len(weights) > most else ""
-    return ", ".join(f"{name} {weights[name].shape}" for name in [*weights][:most]) + left
+def _names(weights: Weights) -> str:
+    left = f" and {len(weights) - SHOWN} more" if len(weights) > SHOWN else ""
+    return ", ".join(f"{name} {weights[name].shape}" for name in [*weights][:SHOWN]) + left
 
 
 def from_torch(net: Any) -> Weights:
