@@ -7,7 +7,7 @@ import os
 import stat
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -278,6 +278,8 @@ class Silent:
 
     def ended(self, outcome: Outcome) -> None: ...
 
+    def queued_again(self, numbers: Set[int]) -> None: ...
+
     def tick(self) -> None: ...
 
 
@@ -349,6 +351,7 @@ class Deaf:
     """Runs cells that do not hear that they are to stop, as on a node where nothing comes through in time."""
 
     queues = False
+    queued: frozenset[int] = frozenset()
 
     def __init__(self) -> None:
         self.ended: list[int] = []

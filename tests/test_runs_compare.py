@@ -240,11 +240,16 @@ def test_a_setting_that_an_older_run_lacks_and_that_does_nothing_is_no_row(tmp_p
     stage, model = {"_target_": "pipeline.stages.train.Train"}, {"_target_": "pipeline.models.mlp.Mlp"}
     constant = {"_target_": "pipeline.schedules.constant.Constant"}
     cosine = {"_target_": "pipeline.schedules.cosine.Cosine", "warm_up": 0}
-    off = {"start": None, "freeze": [], "adapters": {"rank": 0}}
+    off: dict[str, object] = {"start": None, "freeze": [], "adapters": {"rank": 0}}
     accounts = []
-    first, second = {"model": model}, {"model": model | off, "schedule": constant}
-    third, fourth = ({"model": model | {"dropout": share}} for share in (0.1, 0.0))
-    for number, config in enumerate((first, second, third, {"model": model, "schedule": cosine}, fourth)):
+    configs: list[dict[str, object]] = [
+        {"model": model},
+        {"model": model | off, "schedule": constant},
+        {"model": model | {"dropout": 0.1}},
+        {"model": model, "schedule": cosine},
+        {"model": model | {"dropout": 0.0}},
+    ]
+    for number, config in enumerate(configs):
         journal = Journal.begin(tmp_path / "runs", "of", {"stage": stage, **config})
         journal.write_receipt({**RECEIPT, "config_sha256": f"{number}" * 64})
         accounts.append(account_of(journal.folder))

@@ -66,12 +66,15 @@ class Cancelled(str):
 class Executor(Protocol):
     """Where cells run. One that is started ends up in `poll`, once, with the reason if it did not end by itself.
 
-    `queues`: a cell that is started may wait, for as long as it takes, before its run begins. `queued`: those that did
-    so at the last `poll`, also where they had begun before.
+    `queues`: a cell that is started may wait, for as long as it takes, before its run begins.
     """
 
     queues: bool
-    queued: Set[int]
+
+    @property
+    def queued(self) -> Set[int]:
+        """The cells that waited in a queue at the last `poll`, also where they had begun before."""
+        ...
 
     def room(self, cell: Cell) -> bool:
         """Whether this cell can start now."""

@@ -196,7 +196,8 @@ def connect(folder: Path, group: Group, backend: str) -> None:
 def group_of_one() -> Iterator[None]:
     """A group of this process alone, for what asks for the group that it will be in. On the CPU."""
     with _on_this_machine():
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        store = dist.HashStore()  # type: ignore[attr-defined]  # documented, and not among torch's exports
+        dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
         yield
     finally:
