@@ -298,7 +298,7 @@ def test_cells_that_are_stopped_before_they_are_submitted_never_are(
     with pytest.raises(Stopped):
         schedule.run()
     found = [(outcome.cell.number, outcome.state, outcome.reason) for outcome in schedule.outcomes]
-    assert found == [(number, "KILLED", "stopped before it was submitted") for number in (0, 1)]
+    assert found == [(number, "KILLED", "withdrawn before it began, as the sweep was stopped") for number in (0, 1)]
     assert jobs.jobs == {}
 
 

@@ -108,7 +108,7 @@ class SlurmJobs:
 
     def poll(self) -> list[tuple[int, str | None]]:
         self._submit()
-        ended: list[tuple[int, str | None]] = [(number, "stopped before it was submitted") for number in self.withdrawn]
+        ended: list[tuple[int, str | None]] = [(number, None) for number in self.withdrawn]  # the schedule says why
         self.withdrawn = []
         if self.stopping:
             slurm.cancel(self.stopping)
