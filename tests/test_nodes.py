@@ -40,7 +40,7 @@ from pipeline.tracking.store import journal_mode
 H200 = {"name": "NVIDIA H200", "memory_bytes": 150_754_820_096, "compute_capability": "9.0"}
 
 
-def cell(*words: str, kind: str = "gpu", here: bool = False) -> tuple[Cell, str | None]:
+def cell(*words: str, kind: str = "gpu", here: bool = False) -> Cell:
     """A cell of the digits as a launcher checks it whose nodes give it a device of this kind."""
     with initialize_config_dir(str(conf_path()), version_base="1.3"):
         config = compose("config", overrides=["dataset=digits", "tracking=none", *words])
@@ -63,18 +63,17 @@ def finished(root: Path, one: Cell, hardware: dict[str, Any]) -> Path:
 def test_the_submitting_machine_does_not_judge_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.ready.cell_of", lambda _: pytest.fail("asked for this machine's devices"))
     for words in (("device=gpu",), ("device.name=gpu:1", "precision=tf32"), ("device=auto", "precision=fp16")):
-        found, impossible = cell(*words)
-        assert impossible is None
+        found = cell(*words)
+        assert found.impossible is None
         assert found.experiment is not None
         assert (found.resolved, found.where) == (None, "gpu")
-    _, impossible = cell("device=cpu", "precision=tf32", kind="cpu")  # no CPU has it
-    assert impossible is not None
-    assert impossible.startswith("precision=tf32 with backend=torch on cpu: ")
+    found = cell("device=cpu", "precision=tf32", kind="cpu")  # no CPU has it
+    assert str(found.impossible).startswith("precision=tf32 with backend=torch on cpu: ")
 
 
 def test_the_reason_to_run_again_is_that_of_the_nearest_run(tmp_path: Path) -> None:
     """A later run of other code and another device was named where an earlier one differed in its device alone."""
-    local, _ = cell("device=cpu", here=True)
+    local = cell("device=cpu", here=True)
     near, far = sorted(finished(tmp_path, local, {"name": "an abacus"}) for _ in range(2))
     written = read_json(far / "receipt.json")
     (far / "receipt.json").write_text(json.dumps({**written, "code_sha256": "0", "git": None}))
@@ -83,9 +82,9 @@ def test_the_reason_to_run_again_is_that_of_the_nearest_run(tmp_path: Path) -> N
 
 
 def test_a_finished_cell_is_known_by_its_node_s_receipt(tmp_path: Path) -> None:
-    local, impossible = cell("device=auto", here=True)
-    assert impossible is None
-    on_node, on_cpu_node = cell("device=auto", kind="gpu")[0], cell("device=auto", kind="cpu")[0]
+    local = cell("device=auto", here=True)
+    assert local.impossible is None
+    on_node, on_cpu_node = cell("device=auto", kind="gpu"), cell("device=auto", kind="cpu")
     assert decide_one(on_node, "killed", History(tmp_path)).reason == "new"
     run = finished(tmp_path, local, H200)
     history = History(tmp_path)
@@ -290,7 +289,7 @@ def test_cells_that_are_stopped_before_they_are_submitted_never_are(
     monkeypatch.setattr(slurm, "check_controller", lambda: None)
     monkeypatch.setattr(submitit_jobs, "executor", lambda *_: None)  # submitting with that fails
     (tmp_path / "cells").mkdir()
-    one = cell()[0]
+    one = cell()
     assert one.experiment is not None
     jobs = submitit_jobs.SlurmJobs(one.experiment.sweep, tmp_path, {})
     source = Interrupted([one, replace(one, number=1)])
@@ -308,7 +307,7 @@ def test_a_grid_says_why_slurm_lets_cells_wait_and_that_it_does_not_answer(
     """A partition that is down, an account that may not use it, a controller that is gone: the grid was silent."""
     monkeypatch.setattr(slurm, "check_controller", lambda: None)
     monkeypatch.setattr(submitit_jobs, "executor", lambda *_: None)
-    one = cell()[0]
+    one = cell()
     assert one.experiment is not None
     recorded(monkeypatch, "none")
     jobs = submitit_jobs.SlurmJobs(one.experiment.sweep, tmp_path, {})
@@ -339,7 +338,7 @@ def test_the_limit_that_a_cell_passed_is_named(
     """What is Slurm's own goes before what all of submitit's have."""
     monkeypatch.setattr(slurm, "check_controller", lambda: None)
     monkeypatch.setattr(submitit_jobs, "executor", lambda *_: None)
-    one = cell()[0]
+    one = cell()
     assert one.experiment is not None
     recorded(monkeypatch, "none", "7_0 7 TIMEOUT 0 None")
     jobs = submitit_jobs.SlurmJobs(one.experiment.sweep, tmp_path, parameters)
@@ -376,7 +375,7 @@ def test_a_cell_that_does_not_hear_ctrl_c_is_killed_and_not_left_as_running(
 ) -> None:
     monkeypatch.setattr(scheduling, "GRACE_SECONDS", 0.1)
     (tmp_path / "cells").mkdir()
-    one = cell()[0]
+    one = cell()
     assert one.experiment is not None
     schedule = Schedule(Interrupted([one]), Deaf(), one.experiment.sweep, tmp_path, Silent())
     with pytest.raises(Stopped):
@@ -401,7 +400,7 @@ class Short(Deaf):
 
 def test_a_cell_that_begins_and_ends_between_two_looks_has_its_time(tmp_path: Path) -> None:
     """It was 0.00 s, from which the ledger also says how long the others will take."""
-    one = cell()[0]
+    one = cell()
     assert one.experiment is not None
     schedule = Schedule(Listed([one]), Short(), one.experiment.sweep, tmp_path, Silent())
     assert schedule.run() is None
@@ -439,8 +438,8 @@ def test_a_stage_of_cells_has_one_hash_on_every_machine(
         monkeypatch.setattr("pipeline.machine.device.gpus", lambda gpus=gpus: gpus)
         monkeypatch.setattr("pipeline.backends.Torch.no_gpu_because", lambda *_: None)
         for device in ("cpu", "gpu", "auto"):
-            found, impossible = cell(*words, f"device={device}", kind="cpu" if device == "cpu" else "gpu")
-            assert impossible is None
+            found = cell(*words, f"device={device}", kind="cpu" if device == "cpu" else "gpu")
+            assert found.impossible is None
             assert found.experiment is not None
             monkeypatch.setattr(code, "_below", {})  # kept from the other machine
             hashes[device, len(gpus)] = code.code_sha256(found.experiment)

@@ -75,8 +75,8 @@ def test_all_cells_have_the_run_that_was_the_latest_at_first(
     with initialize_config_dir(str(conf_path()), version_base="1.3", job_name="pipeline"):
         made = composer()
         for number, precision in enumerate(("fp32", "fp64")):
-            cell, impossible = compose_cell(made, number, {"precision": precision}, [*fixed, f"precision={precision}"])
-            assert impossible is None and cell.experiment is not None
+            cell = compose_cell(made, number, {"precision": precision}, [*fixed, f"precision={precision}"])
+            assert cell.impossible is None and cell.experiment is not None
             found += [config[group][key] if group else config[key] for config in (cell.config, cell.experiment.config)]
             saved(tmp_path)
     assert [first in Path(text).parts for text in found] == [True] * 4, found

@@ -363,7 +363,7 @@ def verdicts(folder: Path, swept: Sequence[Mapping[str, str]]) -> list[str]:
     for number, values in enumerate(swept):
         rate = {"learning_rate": float(values["optimizer.learning_rate"])}
         asked = experiment("torch", int(values["seed"]), stage=("seeds", {"repeats": 3}), optimizer=("adam", rate))
-        cells.append((Cell(number, values, dict(asked.config), [], asked, None), None))
+        cells.append(Cell(number, values, dict(asked.config), [], asked, None))
     return [decision.verdict for decision in decide(cells, Sweep(), History(folder))]
 
 

@@ -110,8 +110,8 @@ def checked(variants: Sequence[Variant]) -> list[Decision]:
 
 def decided(number: int, one: Variant) -> Decision:
     """Whether one variant runs here, and if not, why. Raises UserError for a mistake."""
-    cell, impossible = check(number, one.swept, one.config, one.keys)
-    return Decision(cell, "skipped" if impossible else "run", impossible or "new")
+    cell = check(number, one.swept, one.config, one.keys)
+    return Decision(cell, "skipped" if cell.impossible else "run", cell.impossible or "new")
 
 
 def if_any(decisions: list[Decision]) -> list[Decision]:

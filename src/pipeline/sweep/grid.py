@@ -41,12 +41,12 @@ def run_grid(composer: Composer, overrides: Sequence[Sequence[str]], executor: M
     from pipeline.cli.terminal import messages, results
 
     cells, twice = _distinct(compose(composer, overrides))
-    first = next((cell for cell, _ in cells if cell.experiment), None)
+    first = next((cell for cell in cells if cell.experiment), None)
     if first is None or first.experiment is None:
-        raise nothing_runs([reason for _, reason in cells])
+        raise nothing_runs([cell.impossible for cell in cells])
     settings, root = first.experiment.sweep, Path(first.experiment.settings.output_dir)
-    check_best(settings, (cell.experiment for cell, _ in cells if cell.experiment is not None))
-    cells = [(replace(cell, sought=settings.best), why) for cell, why in cells]
+    check_best(settings, (cell.experiment for cell in cells if cell.experiment is not None))
+    cells = [replace(cell, sought=settings.best) for cell in cells]
     history = History(root)
     decisions = decide(cells, settings, history)
     console = results() if settings.dry_run else messages()
@@ -70,8 +70,8 @@ def run_grid(composer: Composer, overrides: Sequence[Sequence[str]], executor: M
     return 1 if any(entry.state not in ("done", "skipped", "pruned") for entry in found) else 0
 
 
-def compose(composer: Composer, overrides: Sequence[Sequence[str]]) -> list[tuple[Cell, str | None]]:
-    """The checked cells, each with why it cannot run here if it cannot."""
+def compose(composer: Composer, overrides: Sequence[Sequence[str]]) -> list[Cell]:
+    """The checked cells."""
     split = [varied_by(words) for words in overrides]
     counts = {key: len({cell.get(key) for cell in split}) for cell in split[:1] for key in cell}
     swept = [key for key, count in counts.items() if count > 1]
@@ -85,17 +85,17 @@ def compose(composer: Composer, overrides: Sequence[Sequence[str]]) -> list[tupl
     return found
 
 
-def _distinct(cells: list[tuple[Cell, str | None]]) -> tuple[list[tuple[Cell, str | None]], list[str]]:
+def _distinct(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
     """The cells without those that repeat another, as 1.0 beside 1, and a line for each of the latter."""
-    kept: list[tuple[Cell, str | None]] = []
+    kept: list[Cell] = []
     lines: list[str] = []
     by_hash: dict[str, list[Cell]] = {}
-    for cell, impossible in cells:
+    for cell in cells:
         alike = by_hash.setdefault(cell.experiment.config_sha256(), []) if cell.experiment else []
         same = next((one for one in alike if _unnamed(one) == _unnamed(cell)), None)
         if same is None:
             alike.append(cell)
-            kept.append((cell, impossible))
+            kept.append(cell)
         else:
             lines.append(f"{cell.label}: the same settings as {same.label}; runs once")
     return kept, lines

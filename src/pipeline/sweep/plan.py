@@ -42,6 +42,7 @@ class Cell:
     kind: Kind = "cpu"  # of the device that the node is asked for
     sought: str | None = None  # the metric that a search judges it by, or that sweep.best names
     of_search: bool = False  # whether it is a trial
+    impossible: str | None = None  # why it cannot run here
 
     @property
     def where(self) -> Where:
@@ -69,9 +70,7 @@ class Decision:
     run: Path | None = None
 
 
-def compose_cell(
-    composer: Composer, number: int, swept: Mapping[str, str], words: Sequence[str]
-) -> tuple[Cell, str | None]:
+def compose_cell(composer: Composer, number: int, swept: Mapping[str, str], words: Sequence[str]) -> Cell:
     """The cell of these overrides, as `check` gives it. Raises UserError, also where they cannot be composed."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
@@ -100,8 +99,8 @@ def check(
     keys: list[str],
     ask: Ask | None = None,
     find: Find = find_run,
-) -> tuple[Cell, str | None]:
-    """The cell, and why it cannot run if it cannot. Raises UserError for a mistake, with the cell's name.
+) -> Cell:
+    """The cell, which may be impossible here. Raises UserError for a mistake, with the cell's name.
 
     `ask` is given where cells run on the nodes of a cluster: this machine's devices then say nothing. `find` looks up
     the runs that the config names.
@@ -116,14 +115,14 @@ def check(
             kind = ask(config["device"]["name"])
             experiment = planned(config, keys, kind, tuple(swept))
     except Impossible as error:
-        return Cell(number, swept, config, keys, None, None), str(error)
+        return Cell(number, swept, config, keys, None, None, impossible=str(error))
     except UserError as error:
         raise UserError(f"{error}{_in_cell(number, swept)}") from error
     if not experiment.stage.recorded:
         raise UserError(f"stage={config['stage']['_target_']}: leaves no result behind; run it alone, without -m")
     if experiment.profiler.wraps_command:
         raise UserError("profiler=nsys: wraps a whole command; run the cell alone, without -m")
-    return Cell(number, swept, config, keys, experiment, resolved, kind=kind), None
+    return Cell(number, swept, config, keys, experiment, resolved, kind=kind)
 
 
 def nothing_runs(reasons: Sequence[str | None]) -> UserError:
@@ -152,18 +151,19 @@ def _in_cell(number: int, swept: Mapping[str, str]) -> str:
     return f" (cell {number + 1}: {label_of(swept)})" if swept else ""
 
 
-def decide(cells: Sequence[tuple[Cell, str | None]], settings: Sweep, history: History) -> list[Decision]:
+def decide(cells: Sequence[Cell], settings: Sweep, history: History) -> list[Decision]:
     """A decision for each cell. Raises UserError for an impossible one where the settings say so, and for cells that
     share a seed."""
-    _refuse_shared_seeds([cell for cell, _ in cells])
+    _refuse_shared_seeds(cells)
     found = []
-    for cell, impossible in cells:
-        if impossible is None:
+    for cell in cells:
+        if cell.impossible is None:
             found.append(decide_one(cell, settings.retry, history))
         elif settings.impossible == "fail":
-            raise UserError(f"{impossible} (cell {cell.number + 1}: {cell.label}); sweep.impossible=skip leaves it out")
+            named = f"cell {cell.number + 1}: {cell.label}"
+            raise UserError(f"{cell.impossible} ({named}); sweep.impossible=skip leaves it out")
         else:
-            found.append(Decision(cell, "skipped", impossible))
+            found.append(Decision(cell, "skipped", cell.impossible))
     return found
 
 

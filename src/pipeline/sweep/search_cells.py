@@ -20,16 +20,16 @@ class Cells:
     def __init__(self, composer: Composer, fixed: Sequence[str]) -> None:
         self.composer, self.fixed = composer, fixed
 
-    def at(self, params: Mapping[str, Any], number: int) -> tuple[Cell, str | None]:
-        """The cell at a point, and why it cannot run here if it cannot. Raises UserError."""
+    def at(self, params: Mapping[str, Any], number: int) -> Cell:
+        """The cell at a point. Raises UserError."""
         words = as_overrides(params)
         return compose_cell(self.composer, number, varied_by(words), [*self.fixed, *words])
 
     def first(self, space: Space) -> Cell:
         """At the start of the space, to check what is fixed before anything is asked for. Raises UserError."""
-        cell, impossible = self.at(_start(space), 0)
-        if impossible:
-            raise UserError(impossible)
+        cell = self.at(_start(space), 0)
+        if cell.impossible:
+            raise UserError(cell.impossible)
         return cell
 
     def check_ends(self, space: Space) -> None:
@@ -37,9 +37,9 @@ class Cells:
         start = _start(space)
         for key, distribution in space.items():
             if not getattr(distribution, "choices", None):
-                _, impossible = self.at({**start, key: distribution.high}, 0)  # type: ignore[attr-defined]
-                if impossible:
-                    raise UserError(impossible)
+                cell = self.at({**start, key: distribution.high}, 0)  # type: ignore[attr-defined]
+                if cell.impossible:
+                    raise UserError(cell.impossible)
 
     def of_choices(self, space: Space) -> dict[str, Cell]:
         """The first cell, and one for each further choice with another config or code.
@@ -51,11 +51,11 @@ class Cells:
         for key, distribution in space.items():
             for value in getattr(distribution, "choices", ())[1:]:
                 try:
-                    cell, impossible = self.at({**start, key: value}, 0)
+                    cell = self.at({**start, key: value}, 0)
                 except UserError:
                     self._refuse_mistake({**start, key: value}, key, space)
                     continue
-                if not impossible and _brings_more(key, value):
+                if not cell.impossible and _brings_more(key, value):
                     found[f"{key}={value}"] = cell
         return found
 

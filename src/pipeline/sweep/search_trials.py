@@ -153,7 +153,7 @@ class Trials(Source):
                 continue
             known.append(trial.params)  # of several at a point the last one says how it ended
             with contextlib.suppress(UserError):  # a point that the space no longer has, a run without the metric
-                cell, _ = self.cells.at(trial.params, trial.number)
+                cell = self.cells.at(trial.params, trial.number)
                 if cell.experiment is None:
                     continue
                 if self._is_known(cell):
@@ -211,10 +211,9 @@ class Trials(Source):
 
     def _cell(self, trial: Trial) -> Cell:
         """The trial as a cell. Raises UserError where it cannot run."""
-        cell, impossible = self.cells.at(trial.params, trial.number)
-        cell = replace(cell, sought=self.search.metrics[0], of_search=True)
-        if impossible or cell.experiment is None:
-            raise UserError(f"{impossible} ({cell.label}); take it out of the space")
+        cell = replace(self.cells.at(trial.params, trial.number), sought=self.search.metrics[0], of_search=True)
+        if cell.experiment is None:
+            raise UserError(f"{cell.impossible} ({cell.label}); take it out of the space")
         if self.search.pruner == "none":
             return cell
         file, name = study_file(self.history.root, self.study.study_name), self.study.study_name
