@@ -88,7 +88,7 @@ class Shared(Source):
         if cell is None and not self.fresh and time.monotonic() >= self.try_again:
             cell = self._first_free(self.theirs, fits)
             self.try_again = 0.0 if cell else time.monotonic() + AGAIN_SECONDS
-            others = sum(_key(one) not in self.running for one in self.theirs)
+            others = sum(one.key not in self.running for one in self.theirs)
             if others > self.waited_for:
                 self.waited_for = others
                 self.say(f"waiting for another command, which runs {self.waited_for} of these cells")
@@ -108,8 +108,8 @@ class Shared(Source):
 
     def ended(self, outcome: Outcome) -> Outcome:
         """Others may have the cell, now that its run has ended."""
-        self.running.discard(_key(outcome.cell))
-        self.claims.release(_key(outcome.cell))
+        self.running.discard(outcome.cell.key)
+        self.claims.release(outcome.cell.key)
         return outcome
 
     def _first_free(self, cells: list[Cell], fits: Callable[[Cell], bool]) -> Cell | None:
@@ -129,16 +129,16 @@ class Shared(Source):
                     return None
                 continue
             del cells[next(at for at, one in enumerate(cells) if one is cell)]
-            if _key(cell) in self.running or not self.claims.take(_key(cell)):
+            if cell.key in self.running or not self.claims.take(cell.key):
                 self.theirs.append(cell)
                 continue
             self.history.refresh()
             past = self._since_planned(cell)
             live, result = next(filter(_is_live, past), None), next(filter(_has_result, past), None)
             if live is None and result is None:
-                self.running.add(_key(cell))
+                self.running.add(cell.key)
                 return cell
-            self.claims.release(_key(cell))
+            self.claims.release(cell.key)
             if result is not None:
                 self.outcomes.append(_outcome(cell, result))
             else:
@@ -178,10 +178,6 @@ def _outcome(cell: Cell, run: Past) -> Outcome:
     if status.state == "FAILED":
         reason = f"{status.error or 'no reason noted'} ({reason})"
     return Outcome(cell, status.state, reason, duration(run.folder, status) or 0.0, run.folder)
-
-
-def _key(cell: Cell) -> str:
-    return cell.runnable.config_sha256()
 
 
 def _needs(cell: Cell) -> tuple[object, ...]:

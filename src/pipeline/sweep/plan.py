@@ -59,6 +59,11 @@ class Cell:
         assert self.experiment is not None
         return self.experiment
 
+    @property
+    def key(self) -> str:
+        """The hash of such a cell's config, by which it is claimed: of two cells that share one, one runs."""
+        return self.runnable.config_sha256()
+
 
 @dataclass(frozen=True)
 class Decision:

@@ -81,7 +81,7 @@ class Trials(Source):
 
     def _leave_to_others(self, trial: Trial, cell: Cell) -> None:
         self.theirs[trial.number] = trial, cell
-        others = sum(_hash(cell) not in self.running.values() for _, cell in self.theirs.values())
+        others = sum(cell.key not in self.running.values() for _, cell in self.theirs.values())
         if others > self.waited_for:
             self.waited_for = others
             self.say(f"waiting for another command, which runs {self.waited_for} of these trials")
@@ -119,7 +119,7 @@ class Trials(Source):
             cell = Cell(trial.number, swept, {}, [], None, None, sought=sought, of_search=True)
             self.reused.append(Outcome(cell, "FAILED", str(error), 0.0, None))
             return None
-        key = _hash(cell)
+        key = cell.key
         if key in self.running.values() or not self.claims.take(key):  # this search may run it, in other words
             self._leave_to_others(trial, cell)
             return None
@@ -264,10 +264,6 @@ def _begins_anew(outcome: Outcome) -> bool:
     return outcome.run is None or newest_step(outcome.run) is None
 
 
-def _hash(cell: Cell) -> str:
-    return cell.runnable.config_sha256()
-
-
 def _identity(cell: Cell) -> str:
     """What tells its runs apart from those of other cells."""
-    return f"{_hash(cell)} {told_apart_by(cell.runnable, cell.swept)}"
+    return f"{cell.key} {told_apart_by(cell.runnable, cell.swept)}"
