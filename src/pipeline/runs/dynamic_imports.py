@@ -68,9 +68,9 @@ def imported_by_cells(folder: Path) -> dict[str, dict[str, str]]:
     return imported_by([noted_path(note) for note in sorted((folder / "cells").glob("*.run"))])
 
 
-def imported_by(runs: Iterable[Path]) -> dict[str, dict[str, str]]:
-    """The same of several runs, from their receipts."""
-    return merged(read_json(run / "receipt.json").get("imported_beside", {}) for run in runs)
+def imported_by(runs: Iterable[Path | None]) -> dict[str, dict[str, str]]:
+    """The same of several runs, from their receipts. None: of a cell that never became a run."""
+    return merged(read_json(run / "receipt.json").get("imported_beside", {}) for run in runs if run is not None)
 
 
 def merged(several: Iterable[Mapping[str, Mapping[str, str]]]) -> dict[str, dict[str, str]]:

@@ -113,16 +113,8 @@ def jobs(ids: Iterable[str]) -> dict[str, Job] | None:
     An element of an array stands under both of its names, `12_3` and the number that the job itself sees.
     """
     columns = "JobArrayID:64,JobID:32,State:32,RestartCnt:16,Reason:200"
-    words = [
-        "squeue",
-        "--noheader",
-        "--all",
-        "--array",
-        "--states=all",
-        f"--Format={columns}",
-        f"--jobs={','.join(ids)}",
-    ]
-    answer = run(words)
+    which = ["--noheader", "--all", "--array", "--states=all", f"--jobs={','.join(ids)}"]
+    answer = run(["squeue", *which, f"--Format={columns}"])
     if answer.returncode:
         return {} if UNKNOWN in answer.stderr else None
     found = {}

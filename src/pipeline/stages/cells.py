@@ -156,8 +156,7 @@ def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
     todo = [decision.cell for decision in decisions if decision.verdict == "run"]
     settings, others = Sweep(jobs=1, stop_after=0), Others()
     outcomes, _ = run_below(run, settings, Listed(todo), Workers, decisions, len(todo), keep, again=AGAIN)
-    beside = dynamic_imports.edited(dynamic_imports.imported_by(one.run for one in outcomes if one.run is not None))
-    if beside:
+    if beside := dynamic_imports.edited(dynamic_imports.imported_by(one.run for one in outcomes)):
         run.note(
             f"{', '.join(beside)} was edited while the cells ran: not all ran the same code; give the command again"
         )

@@ -137,7 +137,7 @@ def record(
         metrics = (count(f"cells/{state.replace(' ', '_')}", number) for state, number in sorted(counts.items()))
         tables = (summary.table(found, settings),)
         notes = (*summary.notes(found, settings), *below_table(found, summary.shown(found, settings)))
-        rows = tuple(texts.of_cells((entry.cell, entry.run) for entry in found))
+        rows = tuple(texts.of_cells(found))
         result = Result(tuple(metrics), rows, notes=notes, tables=tables, title=name)
         write(run, result, lambda: summary.draw(run.artifact("grid.png"), found, run.id, settings))
 
@@ -152,8 +152,7 @@ def record(
     if said := edited_meanwhile(outcomes, planned):
         say(console, f"{said}; the same command then runs the cells of older code again")
     runs = [*(decision.run for decision in decisions), *(outcome.run for outcome in outcomes)]
-    beside = dynamic_imports.edited(dynamic_imports.imported_by(run for run in runs if run is not None))
-    if beside:
+    if beside := dynamic_imports.edited(dynamic_imports.imported_by(runs)):
         say(
             console,
             f"{', '.join(beside)} was edited while the cells ran: not all ran the current version; "

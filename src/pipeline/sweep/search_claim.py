@@ -49,20 +49,22 @@ class Asked:
     space: Mapping[str, str]
     cells: Mapping[str, Cell]
 
+    @property
+    def sought(self) -> dict[str, Any]:
+        """Which end of which metrics, as plain data."""
+        return {"metric": list(self.metrics), "direction": list(self.directions)}
+
     def plain(self) -> dict[str, Any]:
         """What is asked for as plain data, as the study keeps it."""
-        found = {"metric": list(self.metrics), "direction": list(self.directions), "space": dict(self.space)}
-        return {**found, "cells": {label: _plain(cell) for label, cell in self.cells.items()}}
+        cells = {label: _plain(cell) for label, cell in self.cells.items()}
+        return {**self.sought, "space": dict(self.space), "cells": cells}
 
     def differences(self, then: Mapping[str, Any], seen: Mapping[str, Any], history: History) -> list[str]:
         """How it differs from what a study was asked.
 
         `seen`, of the study's trials: the hash of each dataset, and what they have imported by computed names.
         """
-        found = _changed(
-            {"metric": list(self.metrics), "direction": list(self.directions)},
-            {key: then[key] for key in ("metric", "direction")},
-        )
+        found = _changed(self.sought, {key: then[key] for key in self.sought})
         space = _changed(dict(self.space), then["space"])
         found += [f"the space of {text}" for text in space]
         searched = {*self.space, *then["space"]} if space else set[str]()  # in the same space all is compared

@@ -89,26 +89,22 @@ def begin_study(folder: Path, name: str, directions: Sequence[Sought], attribute
     To be called by the session that holds the study: trials that a dead one left open are closed. Raises UserError for
     a file that is damaged; of its last line Optuna sees that when it writes another.
     """
-    with _undamaged(study_file(folder, name)):
-        _begin_study(folder, name, directions, attributes)
-
-
-def _begin_study(folder: Path, name: str, directions: Sequence[Sought], attributes: Mapping[str, Any]) -> None:
     import optuna
     from optuna.trial import TrialState
 
-    study = study_in(folder, name)
-    if study is not None and not finished(study):
-        optuna.delete_study(study_name=name, storage=_storage(study_file(folder, name)))
-        study = None
-    if study is None:
-        storage = _storage(study_file(folder, name))
-        study = optuna.create_study(study_name=name, storage=storage, directions=directions)
-    for key, value in attributes.items():
-        study.set_user_attr(key, value)
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        study.set_user_attr(killed(trial.number), True)
-        study.tell(trial.number, state=TrialState.FAIL)
+    file = study_file(folder, name)
+    with _undamaged(file):
+        study = study_in(folder, name)
+        if study is not None and not finished(study):
+            optuna.delete_study(study_name=name, storage=_storage(file))
+            study = None
+        if study is None:
+            study = optuna.create_study(study_name=name, storage=_storage(file), directions=directions)
+        for key, value in attributes.items():
+            study.set_user_attr(key, value)
+        for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            study.set_user_attr(killed(trial.number), True)
+            study.tell(trial.number, state=TrialState.FAIL)
 
 
 def samplers(seed: int) -> dict[str, Callable[[], BaseSampler]]:

@@ -254,7 +254,7 @@ class Trials(Source):
     def _keep_imported(self, run: Path | None) -> None:
         """A module of a computed name is known when a trial that imported it has ended."""
         then = self.study.user_attrs.get(IMPORTED, {})
-        now = merged([then, imported_by([run] if run else [])])
+        now = merged([then, imported_by([run])])
         if now != then:
             self.study.set_user_attr(IMPORTED, now)
 

@@ -89,7 +89,7 @@ def show(console: Console, found: Sequence[Entry], by: Sweep | None = None) -> N
     show_table(console, table(found, by))
     for text in notes(found, by):
         console.print(text, style="dim", highlight=False, markup=False)
-    whole = texts.of_cells((entry.cell, entry.run) for entry in found)
+    whole = texts.of_cells(found)
     short = texts.shortened(whole)
     if whole:
         show_rows(console, "text of each cell", short)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from pipeline.errors import cut
 from pipeline.runs.result import read_result
+from pipeline.sweep.entries import Entry
 from pipeline.sweep.plan import Cell
 
 MOST = 400  # characters of a text
@@ -17,15 +17,16 @@ def made(cell: Cell) -> str | None:
     return cell.experiment.stage.makes if cell.experiment is not None else None
 
 
-def of_cells(cells: Iterable[tuple[Cell, Path | None]]) -> list[tuple[str, str]]:
-    """Each cell and what it has made, whole. `cells`: with their runs, where they have one."""
+def of_cells(entries: Iterable[Entry]) -> list[tuple[str, str]]:
+    """Each cell and what it has made, whole."""
     rows = []
-    for cell, run in cells:
-        name, result = made(cell), read_result(run) if run is not None else None
-        if name is None or result is None:
+    for entry in entries:
+        name, label = made(entry.cell), entry.cell.label
+        result = None if name is None or entry.run is None else read_result(entry.run)
+        if result is None:
             continue
         own = [(row, text) for row, text in result.table if row.rstrip(" 0123456789") == name]
-        rows += [(cell.label if row == name else f"{cell.label} {row}", text) for row, text in own]
+        rows += [(label if row == name else f"{label} {row}", text) for row, text in own]
     return rows
 
 
