@@ -70,13 +70,8 @@ class Keeping:
 
     @stop_held_back()
     def after_epoch(self, step: int, contents: Callable[[], Contents]) -> None:
-        """Of a training that is whole at an epoch's end only: write where one is due, and at a stop."""
-        if not self.active:
-            raise_if_stopped()
-        elif stop_asked():
-            self.after_block(step, contents)
-        elif self.writer.due(step):  # type: ignore[union-attr]
-            self.save(step, contents)
+        """Of a training that is whole at an epoch's end only, and prepares nothing."""
+        self.after_block(step, contents)
 
     def save(self, step: int, contents: Callable[[], Contents]) -> None:
         """Begin to write a checkpoint of the present state."""

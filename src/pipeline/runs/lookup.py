@@ -106,8 +106,7 @@ def reap_these(folders: Iterable[Path]) -> list[str]:
 
 def reap_one(folder: Path) -> bool:
     """`reap` for one run. False where it lives, has ended, was marked by another process or cannot be written."""
-    status = read_status(folder)
-    if status is None or status.state != "RUNNING" or not _gone(folder, status):
+    if _dead(folder) is None:
         return False
     import filelock
 
@@ -115,14 +114,19 @@ def reap_one(folder: Path) -> bool:
 
     try:
         with filelock.FileLock(folder / "status.lock", timeout=0):
-            status = read_status(folder)  # another process may have been here first, and the run may have gone on since
-            if status is None or status.state != "RUNNING" or not _gone(folder, status):
-                return False
-            write_json(folder / "status.json", asdict(_killed(folder, status)))
-            drop_unfinished(folder)
-            return True
+            status = _dead(folder)  # another process may have been here first, and the run may have gone on since
+            if status is not None:
+                write_json(folder / "status.json", asdict(_killed(folder, status)))
+                drop_unfinished(folder)
+            return status is not None
     except (OSError, filelock.Timeout):
         return False
+
+
+def _dead(folder: Path) -> Status | None:
+    """The status of a run that says RUNNING and whose process is gone; None of any other."""
+    status = read_status(folder)
+    return status if status is not None and status.state == "RUNNING" and _gone(folder, status) else None
 
 
 def status_now(folder: Path) -> Status | None:
