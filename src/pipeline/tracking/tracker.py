@@ -21,8 +21,8 @@ from pydantic import Field, field_validator
 from pipeline.contracts import Tracking
 from pipeline.errors import UserError
 from pipeline.passwords import without_password
-from pipeline.runs import lookup as runs_below
 from pipeline.runs.journal import Journal
+from pipeline.runs.lookup import reap
 from pipeline.runs.records import read_status
 from pipeline.spec import spec
 from pipeline.tracking import record as records
@@ -129,9 +129,8 @@ def start(tracking: Tracking, journal: Journal, grid: str | None = None) -> Trac
     A cell of a grid (`grid`: the folder of the grid's own run) is followed by the grid's tracker and needs none.
     """
     if not isinstance(tracking, Mlflow):
-        if grid is not None:
-            return None
-        runs_below.reap(journal.folder.parent)  # with tracking on, the tracker does it
+        if grid is None:
+            reap(journal.folder.parent)  # with tracking on, the tracker does it
         return None
     in_environment = os.environ.get("MLFLOW_TRACKING_URI")
     try:
@@ -181,13 +180,8 @@ def _note(folder: Path, record: records.Record) -> None:
         records.write(folder, record)
 
 
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(errors="replace").strip().splitlines()
-    except OSError:
-        return []
-
-
 def _last_line(path: Path) -> str:
-    lines = _lines(path)
+    lines: list[str] = []
+    with suppress(OSError):
+        lines = path.read_text(errors="replace").strip().splitlines()
     return without_password(lines[-1])[:200] if lines else "the tracker ended without a message"
