@@ -205,13 +205,9 @@ class Session:
 
 def median(blocks: list[tuple[float, int]]) -> float:
     """The median step of blocks (seconds a step, steps): one that compiles, or is disturbed, does not count."""
-    half = sum(steps for _, steps in blocks) / 2
-    seen = 0
-    for seconds, steps in sorted(blocks):  # noqa: B007  # the last one is the median
-        seen += steps
-        if seen >= half:
-            break
-    return seconds
+    ordered = sorted(blocks)
+    seen = list(itertools.accumulate(steps for _, steps in ordered))
+    return next(seconds for (seconds, _), steps in zip(ordered, seen, strict=True) if steps >= seen[-1] / 2)
 
 
 def head(seen: dict[str, Any]) -> str:

@@ -235,8 +235,7 @@ def check_outputs(experiment: Experiment, fit: Fit, outputs: np.ndarray, first: 
 
 def ended(experiment: Experiment, fit: Fit, what: str) -> RunError:
     """The error of what was found after the last step."""
-    steps = fit.steps
-    return diverged(what, steps, fit.epochs[-1].number, experiment.precision.name)
+    return diverged(what, fit.steps, fit.epochs[-1].number, experiment.precision.name)
 
 
 def merged(fit: Fit, run: Run, receipt: dict[str, Any]) -> Fit:

@@ -294,13 +294,12 @@ def metrics(found: Sequence[Measured]) -> tuple[Metric, ...]:
     """The metrics of every row of which a run has finished."""
     measured = [count("rows", sum(one.n > 0 for one in found))]
     for one in found:
-        if one.n:
-            if np.isinf(one.error):
-                continue
-            measured.append(Metric(f"{one.name}/relative_l2", one.error, direction="min"))
-            measured.append(seconds(f"{one.name}/training_s", one.training_s))
-            if not np.isnan(one.compile_s):
-                measured.append(seconds(f"{one.name}/compile_s", one.compile_s))
+        if not one.n or np.isinf(one.error):
+            continue
+        measured.append(Metric(f"{one.name}/relative_l2", one.error, direction="min"))
+        measured.append(seconds(f"{one.name}/training_s", one.training_s))
+        if not np.isnan(one.compile_s):
+            measured.append(seconds(f"{one.name}/compile_s", one.compile_s))
     return tuple(measured)
 
 

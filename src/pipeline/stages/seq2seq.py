@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from pipeline.machine.capability import Resolved
-from pipeline.runs.beside import beside
+from pipeline.runs.beside import with_figures
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import spec
@@ -43,6 +42,5 @@ class Seq2seq(Train):
         result = super().run(experiment, resolved, run)
         if not self.attention:
             return result
-        also = beside("attention: not drawn", partial(cross_attention.draw, experiment, run))
-        whole = replace(result, notes=(*result.notes, *also.notes), failed=result.failed or also.failed)
-        return training_table.timed_to_now(run, whole)
+        draw = partial(cross_attention.draw, experiment, run)
+        return training_table.timed_to_now(run, with_figures(result, draw, what="attention: not drawn"))
