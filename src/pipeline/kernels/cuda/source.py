@@ -25,12 +25,13 @@ FEW = 2  # multiprocessors of the card that the shim stands for: blocks that sta
 class CudaSource(CudaFunction, Kernel):
     """A kernel of this folder, which takes columns; rows are the same problem turned.
 
-    `tile`: rows and columns of D that a block computes.
+    `tile`: rows and columns of D that a block computes. `one_row`: blocks lie in one row, and number their tiles.
     `spare`: checks in its source without which D is the same, and why they are there.
     """
 
     processor = "gpu"
     tile: tuple[int, int]
+    one_row: ClassVar[bool] = False
     spare: ClassVar[Mapping[str, str]] = {}
 
     def refusal(self, gemm: Gemm) -> str | None:
@@ -42,7 +43,8 @@ class CudaSource(CudaFunction, Kernel):
 
     def grid(self, gemm: Gemm, multiprocessors: int = FEW) -> Triple:
         """Blocks for a problem by columns, on a card with so many multiprocessors."""
-        return math.ceil(gemm.m / self.tile[0]), math.ceil(gemm.n / self.tile[1]), 1
+        down, across = math.ceil(gemm.m / self.tile[0]), math.ceil(gemm.n / self.tile[1])
+        return (down * across, 1, 1) if self.one_row else (down, across, 1)
 
     def arguments(self, operands: Operands) -> Sequence[Argument]:
         """What the kernel is called with, for a problem by columns; D is the fourth."""

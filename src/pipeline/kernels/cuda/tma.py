@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipeline.kernels.cuda.function import COMMON, Triple
-from pipeline.kernels.cuda.source import FEW, CudaSource
-from pipeline.kernels.gemm import Gemm
+from pipeline.kernels.cuda.function import COMMON
+from pipeline.kernels.cuda.source import CudaSource
 
 if TYPE_CHECKING:
     from pipeline.kernels.gemm import Operands
@@ -25,11 +23,8 @@ class OnHopper(CudaSource):
     architectures = {"fp16": 90, "bf16": 90}  # noqa: RUF012
     minimum = (9, 0)
     specific = True
+    one_row = True
     tensor_core = {"fp16": "HGMMA", "bf16": "HGMMA"}  # noqa: RUF012
-
-    def grid(self, gemm: Gemm, multiprocessors: int = FEW) -> Triple:
-        """One row of blocks, one for each tile: the kernel numbers them itself."""
-        return math.ceil(gemm.m / self.tile[0]) * math.ceil(gemm.n / self.tile[1]), 1, 1
 
     def arguments(self, operands: Operands) -> Sequence[Argument]:
         from pipeline.kernels.shim.program import Array, Boxes

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
-from pipeline.kernels.cuda.function import COMMON, Triple
-from pipeline.kernels.cuda.source import FEW, CudaSource
-from pipeline.kernels.gemm import Gemm
+from pipeline.kernels.cuda.function import COMMON
+from pipeline.kernels.cuda.source import CudaSource
 from pipeline.machine.architecture import block_shared
 from pipeline.spec import spec
 
@@ -27,6 +24,7 @@ class Tuned(CudaSource):
     entry = "gemm_tuned"
     block = (256, 1, 1)
     tile = (128, 256)
+    one_row = True
     architectures = {"fp16": 80, "bf16": 80}  # noqa: RUF012
     minimum = (8, 0)
     promised = ("LDGSTS",)
@@ -37,10 +35,6 @@ class Tuned(CudaSource):
 
     def shared(self, dtype: str, architecture: int | None = None) -> int:
         return _stages(self.tile, _slice(dtype, architecture))
-
-    def grid(self, gemm: Gemm, multiprocessors: int = FEW) -> Triple:
-        """One row of blocks: the kernel numbers them itself."""
-        return math.ceil(gemm.m / self.tile[0]) * math.ceil(gemm.n / self.tile[1]), 1, 1
 
 
 def _slice(dtype: str, architecture: int | None) -> int:
