@@ -14,6 +14,8 @@ from pipeline.machine.device import Device, Place, gpus
 from pipeline.machine.installed import check_installed
 from pipeline.machine.others import allowed_cores
 from pipeline.machine.own_process import THREADS
+from pipeline.report.table import in_markdown
+from pipeline.runs.result import Metric, Result, Table
 from pipeline.runs.run import Run
 from pipeline.spec import choice, group_of
 
@@ -35,7 +37,7 @@ class ByFramework(Stage):
     @property
     def inside(self) -> tuple[Part, ...]:
         """The backends, whose packages the frameworks need."""
-        return of_frameworks(self.frameworks)
+        return self.computes_by
 
     @property
     def computes_by(self) -> tuple[Backend, ...]:
@@ -71,6 +73,19 @@ def note_threads(run: Run, cores: int) -> None:
     if others:
         threads = f"{plural(cores, 'thread')}, one for each core"
         run.note(f"{', '.join(others)}: ignored: what is measured runs in processes of {threads}")
+
+
+def reported(
+    run: Run,
+    metrics: Iterable[Metric],
+    rows: Iterable[tuple[str, str]],
+    tables: tuple[Table, ...],
+    faults: Iterable[str],
+) -> Result:
+    """The result of a comparison, whose rows and tables are also in summary.md, for the study's report."""
+    result = Result(tuple(metrics), table=tuple(rows), tables=tables, failed="; ".join(faults) or None)
+    run.artifact("summary.md").write_text(in_markdown(result.table, tables), encoding="utf-8")
+    return result
 
 
 def of_frameworks(names: Iterable[str]) -> tuple[Backend, ...]:

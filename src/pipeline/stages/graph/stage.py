@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -17,7 +18,6 @@ from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import gpu_free_bytes
 from pipeline.machine.free_memory import free_bytes
-from pipeline.report.table import in_markdown
 from pipeline.report.table import size as in_bytes
 from pipeline.runs import receipt as receipts
 from pipeline.runs.beside import with_figures
@@ -147,15 +147,9 @@ class Graph(ByFramework):
             run.note(others)
         facts = {"cores": bench.job.cores, "cores_had": had.shares, "forms": bench.facts()}
         run.journal.write_receipt(receipt | facts)
-        shown, rows = tables.shown(bench), tuple(tables.summary(bench))
-        run.artifact("summary.md").write_text(in_markdown(rows, shown), encoding="utf-8")
-        result = Result(
-            metrics=tuple(tables.metrics(bench)),
-            tables=shown,
-            details=(tables.of_dispatch(bench, bench.job.repetitions), tables.of_kinds(bench)),
-            table=rows,
-            failed="; ".join(bench.faults()) or None,
-        )
+        rows, shown = tables.summary(bench), tables.shown(bench)
+        result = by_framework.reported(run, tables.metrics(bench), rows, shown, bench.faults())
+        result = replace(result, details=(tables.of_dispatch(bench, bench.job.repetitions), tables.of_kinds(bench)))
         return with_figures(result, lambda: figures.draw(run.artifact("figures/crossover.png"), bench))
 
     def _job(self, seed: int, resolved: Resolved) -> Job:

@@ -16,7 +16,6 @@ from pipeline.machine.cache_folder import cache_root
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import gpus
 from pipeline.machine.own_process import LONG
-from pipeline.report.table import in_markdown
 from pipeline.runs import receipt as receipts
 from pipeline.runs.beside import with_figures
 from pipeline.runs.result import Result
@@ -178,14 +177,8 @@ class Loading(ByFramework):
         cores = {"cores": bench.job.cores, "cores_had": had.shares}
         facts = {"data_sha256": data.sha256, **cores, "loaders": bench.facts()}
         run.journal.write_receipt(receipt | facts)
-        shown, rows = tables.shown(bench), tuple(tables.summary(bench, self._not_measured(resolved)))
-        run.artifact("summary.md").write_text(in_markdown(rows, shown), encoding="utf-8")
-        result = Result(
-            metrics=tuple(tables.metrics(bench)),
-            tables=shown,
-            table=rows,
-            failed="; ".join(bench.faults()) or None,
-        )
+        rows = tables.summary(bench, self._not_measured(resolved))
+        result = by_framework.reported(run, tables.metrics(bench), rows, tables.shown(bench), bench.faults())
         return with_figures(result, lambda: figures.draw(run.artifact("figures/loading.png"), bench))
 
     def _asked(self, *, on_gpu: bool) -> Asked:

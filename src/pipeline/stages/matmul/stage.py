@@ -20,7 +20,6 @@ from pipeline.machine.capability import Resolved
 from pipeline.machine.device import gpu_free_bytes
 from pipeline.machine.free_memory import free_bytes
 from pipeline.machine.precision import ROUNDOFF, bytes_per_number
-from pipeline.report.table import in_markdown
 from pipeline.report.table import size as in_bytes
 from pipeline.runs import receipt as receipts
 from pipeline.runs.beside import with_figures
@@ -166,14 +165,8 @@ class Matmul(ByFramework):
             run.note(bench.others)
         facts = {"cores": bench.plan.cores, "cores_had": had.shares, "products": bench.facts()}
         run.journal.write_receipt(receipt | facts)
-        shown, rows = tables.shown(bench), tuple(tables.summary(bench))
-        run.artifact("summary.md").write_text(in_markdown(rows, shown), encoding="utf-8")
-        result = Result(
-            metrics=tuple(tables.metrics(bench)),
-            tables=shown,
-            table=rows,
-            failed="; ".join(bench.faults()) or None,
-        )
+        rows, shown = tables.summary(bench), tables.shown(bench)
+        result = by_framework.reported(run, tables.metrics(bench), rows, shown, bench.faults())
         return with_figures(result, lambda: figures.draw(run.artifact("figures/rates.png"), bench))
 
     @property
