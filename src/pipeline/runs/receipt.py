@@ -117,7 +117,11 @@ def add_fit(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved,
 
 def check_observed(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, seen: Observation) -> None:
     """Add what was observed. Raises RunError where the products ran elsewhere or in another dtype (strict)."""
-    problems = add_observed(receipt, experiment, resolved, seen)
+    refuse(add_observed(receipt, experiment, resolved, seen), experiment)
+
+
+def refuse(problems: str, experiment: Experiment) -> None:
+    """Raise RunError for what is not as asked, in words, where the precision is strict."""
     if problems and experiment.precision.strict:
         raise RunError(f"{problems}; precision.strict=false lets the run pass and keeps this in the receipt")
 
@@ -129,14 +133,20 @@ def add_observed(receipt: dict[str, Any], experiment: Experiment, resolved: Reso
     device = experiment.device
     count = device.processes * device.split if experiment.backend.shards else 1
     where = elsewhere(receipt.get("processes")) or device_mismatch(resolved, seen, count)
-    found = {"device": where, "precision": mismatch(experiment, resolved, seen)}
-    for part, problem in found.items():
+    said = add_problems(receipt, device=where, precision=mismatch(experiment, resolved, seen))
+    if FORMATS[resolved.precision].tf32 and seen.tf32 is None:
+        receipt["precision"] |= {"as_requested": None, "problem": f"TF32: {seen.tf32_by}"}
+    return said
+
+
+def add_problems(receipt: dict[str, Any], *, device: str | None, precision: str | None) -> str:
+    """Add what of both is not as asked (None: all is). Returns it in words; empty where all is."""
+    problems = {"device": device, "precision": precision}
+    for part, problem in problems.items():
         receipt[part]["as_requested"] = problem is None
         if problem:
             receipt[part]["problem"] = problem
-    if FORMATS[resolved.precision].tf32 and seen.tf32 is None:
-        receipt["precision"] |= {"as_requested": None, "problem": f"TF32: {seen.tf32_by}"}
-    return "; ".join(problem for problem in found.values() if problem)
+    return "; ".join(filter(None, problems.values()))
 
 
 def add_layers(receipt: dict[str, Any], resolved: Resolved, layers: Mapping[tuple[str, str], int]) -> str:

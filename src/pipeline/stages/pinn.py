@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field
 
 from pipeline.contracts import Stage
-from pipeline.errors import RunError, plural
+from pipeline.errors import plural
 from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import FORMATS
 from pipeline.pinn import errors, guard, rounding, solution, unseen
@@ -178,25 +178,16 @@ def seen(receipt: dict[str, Any], experiment: Experiment, resolved: Resolved, fo
     receipt["precision"]["observed"] = dict(found.dtypes)
     wanted = FORMATS[resolved.precision].parameters
     wrong = [f"the {name} in {dtype}" for name, dtype in found.dtypes.items() if dtype != wanted]
-    problems: dict[str, str | None] = {"device": None, "precision": None}
-    if wrong:
-        problems["precision"] = (
-            f"precision={resolved.precision} asks for {wanted} but the solver has {', '.join(wrong)}"
-        )
-    if found.device and receipts.device_mismatch(resolved, where):
-        problems["device"] = f"device={resolved.place} but the parameters lie on {receipt['device']['effective']}"
-    for part, problem in problems.items():
-        receipt[part]["as_requested"] = problem is None
-        if problem:
-            receipt[part]["problem"] = problem
+    asked = f"precision={resolved.precision} asks for {wanted} but the solver has {', '.join(wrong)}"
+    lies = f"device={resolved.place} but the parameters lie on {receipt['device']['effective']}"
+    elsewhere = found.device and receipts.device_mismatch(resolved, where)
+    said = receipts.add_problems(receipt, device=lies if elsewhere else None, precision=asked if wrong else None)
     if FORMATS[resolved.precision].tf32 and not wrong:
         receipt["precision"] |= {
             "as_requested": None,
             "problem": "whether products ran in TF32 was not seen, float32 was",
         }
-    message = "; ".join(problem for problem in problems.values() if problem)
-    if message and experiment.precision.strict:
-        raise RunError(f"{message}; precision.strict=false lets the run pass and keeps this in the receipt")
+    receipts.refuse(said, experiment)
 
 
 def draw(run: Run, experiment: Experiment, found: Solution, way: Sequence[float], measured: Measured) -> None:
