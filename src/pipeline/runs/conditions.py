@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline.cli.conf_path import conf_path
 from pipeline.cli.help import choices
-from pipeline.errors import UserError, cut, nearest, shown
+from pipeline.errors import UserError, cut, nearest
 from pipeline.runs.choices import class_and_settings, names_are_users
 from pipeline.runs.choices import text_of as setting_text
 from pipeline.runs.listing import BY_NAME, MERGED, TRACKERS, Listed, choice_of
@@ -167,8 +167,7 @@ def _same(value: Any, wanted: str) -> bool:
     """Whether a value is what a text means: `null`, `true`, a number however it is written, `nan`, `[8, 8]`, a word."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return is_number(wanted) and (value == float(wanted) or (_is_nan(value) and _is_nan(float(wanted))))
-    text = value if isinstance(value, str) else shown(value)
-    return text.replace(" ", "").lower() == wanted.replace(" ", "").lower()
+    return setting_text(value).replace(" ", "").lower() == wanted.replace(" ", "").lower()
 
 
 def _is_nan(value: float) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -81,6 +81,14 @@ def read_config(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) and _is_written_out(value) else {}
+
+
+def value_at(config: Mapping[str, Any], key: str) -> Any:
+    """The value of nested settings at a dotted key; None where there is none."""
+    node: Any = config
+    for part in key.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node
 
 
 def loaded(text: str | bytes) -> Any:

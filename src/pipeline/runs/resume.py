@@ -15,7 +15,7 @@ from pipeline.runs.hardware import device_differences
 from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import find_run, newest_first, reap, reap_these, run_folders
 from pipeline.runs.noted_path import noted_path
-from pipeline.runs.records import TOO_LONG, Status, read_config, read_status
+from pipeline.runs.records import TOO_LONG, Status, read_config, read_status, value_at
 from pipeline.runs.swept import has, told_apart_by
 from pipeline.spec import Config
 
@@ -221,12 +221,7 @@ def check_starts(run: str, experiment: Experiment) -> None:
 
     if experiment.stage.starts_from_run:  # whose weights need that file no more
         return
-    lost = []
-    for key in gone(experiment):
-        value: Any = experiment.config
-        for part in key.split("."):
-            value = value[part]
-        lost.append(f"{key}={value}")
+    lost = [f"{key}={value_at(experiment.config, key)}" for key in gone(experiment)]
     if lost:
         are, them = ("are", "them") if len(lost) > 1 else ("is", "it")
         raise UserError(f"{run}: {' and '.join(lost)} {are} gone: put {them} back")

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import RunError, UserError, cut, shown
 from pipeline.runs import adapters
+from pipeline.runs.choices import text_of
 from pipeline.runs.json_files import read_json
-from pipeline.runs.records import read_config
+from pipeline.runs.records import read_config, value_at
 from pipeline.runs.repositories import git_state
 from pipeline.runs.start import CARD, SAVED, source_of
 from pipeline.spec import Config, fields_of, named_object
@@ -259,8 +260,7 @@ def _fixed(config: Config, saved: Mapping[str, Any], key: str, stage: str, run: 
     value, then = _value(config, key), _value(saved, key)
     if value is None and then is None:  # a recipe, or a key that neither has
         return f"{key} with stage={stage}: run {run} has its own settings"
-    value, then = (text if isinstance(text, str) else shown(text) for text in (value, then))
-    return f"{key}={value} with stage={stage}: run {run} was made with {key}={then} and keeps it"
+    return f"{key}={text_of(value)} with stage={stage}: run {run} was made with {key}={text_of(then)} and keeps it"
 
 
 def _instead(key: str, target: str) -> str:
@@ -274,9 +274,7 @@ def _instead(key: str, target: str) -> str:
 
 def _value(config: Config, key: str) -> Any:
     """The value at a dotted key; of a group, the choice."""
-    node: Any = config
-    for part in key.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
+    node = value_at(config, key)
     if isinstance(node, Mapping):
         return str(node.get("_target_", node)).rpartition(".")[2].lower()
     return node

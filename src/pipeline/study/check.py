@@ -24,6 +24,7 @@ from pipeline import experiment as experiments
 from pipeline.errors import RunError, UserError
 from pipeline.report.table import show_table
 from pipeline.runs.code import code_hash as code
+from pipeline.runs.records import value_at
 from pipeline.runs.result import Table
 from pipeline.study import composed, data, documents, lock, outcome, params
 from pipeline.study.tracked import Tracked, tracked_run
@@ -127,10 +128,7 @@ def _params(stage: str, found: lock.Locked) -> Iterator[Difference]:
     for key, tracked in found.params.get(str(composed.FILE), {}).items():
         if key in (f"{name}.config", f"{name}.code"):
             continue
-        there: Any = whole
-        for part in key.split("."):
-            there = there.get(part) if isinstance(there, Mapping) else None
-        ours, theirs = outcome.flat({key: tracked}), outcome.flat({key: there})
+        ours, theirs = outcome.flat({key: tracked}), outcome.flat({key: value_at(whole, key)})
         for one in dict.fromkeys((*ours, *theirs)):
             if ours.get(one) != theirs.get(one):
                 what = f"{composed.FILE}: {one.replace('/', '.')}, which it read"

@@ -30,6 +30,7 @@ from pipeline.experiment import Experiment
 from pipeline.machine.environment import DECIDING
 from pipeline.ready import ready
 from pipeline.runs.code import code_hash as code
+from pipeline.runs.records import value_at
 from pipeline.study import documents, params
 from pipeline.study.composed import FILE
 from pipeline.study.watched import refuse_unwatched
@@ -82,10 +83,7 @@ def _refuse_environment(block: params.Block, experiment: Experiment) -> None:
     """Refuse what decides a result and comes from the environment, which DVC does not watch."""
     deciding = experiment.deciding()
     for key, value in block.values.items():
-        node: Any = deciding
-        for part in key.split("."):
-            node = node.get(part) if isinstance(node, dict) else None
-        if "oc.env" in str(value) and node is not None:
+        if "oc.env" in str(value) and value_at(deciding, key) is not None:
             raise UserError(f"{key}={value}: DVC does not watch the environment; a setting of a result is written out")
     for variable, default in code.own_variables(experiment).items():
         if default is not None or any(fnmatchcase(variable, pattern) for pattern in ANYBODYS):

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 import filelock
 
 from pipeline import variables
-from pipeline.errors import UserError, shown
+from pipeline.errors import UserError
 from pipeline.experiment import Experiment
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
+from pipeline.runs.choices import text_of
 from pipeline.runs.differences import flat
 from pipeline.runs.receipt import before
 from pipeline.spec import Config
@@ -179,10 +180,7 @@ def _changed(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
 
 
 def _text(node: Mapping[str, Any], key: str) -> str:
-    if key not in node:
-        return "nothing"
-    value = node[key]
-    return value if isinstance(value, str) else shown(value)
+    return text_of(node[key]) if key in node else "nothing"
 
 
 def _filled_otherwise(cell: Cell, config: Config, receipt: Mapping[str, Any], searched: Collection[str]) -> list[str]:
