@@ -81,6 +81,23 @@ class Worker:
         self.cells.clear()
         return list(ended)
 
+    def stop(self, number: int, *, kill: bool) -> None:
+        """Ask a cell of its to end, or end it."""
+        pid = self.pids.get(number)
+        if pid is None and self.pids and not kill:  # it has others, which may be writing checkpoints
+            self.unwanted.add(number)
+        elif pid is None:  # still waiting for the import: it has nothing to say
+            self.stopped = True
+            self.process.kill()
+        else:
+            with suppress(ProcessLookupError):
+                if kill:
+                    os.killpg(pid, signal.SIGKILL)
+                    return
+                os.kill(pid, signal.SIGTERM)
+                for suspended in (pid, self.process.pid):
+                    os.kill(suspended, signal.SIGCONT)  # else the cell does not end, or nobody says so
+
     def close(self) -> None:
         """No more cells: the worker ends, and what it still runs with it."""
         assert self.process.stdin is not None
@@ -136,20 +153,10 @@ class Workers:
 
     def stop(self, number: int, *, kill: bool) -> None:
         for worker in self.workers.values():
-            if number in worker.pids:
-                with suppress(ProcessLookupError):
-                    if kill:
-                        self.killed.add(number)
-                        os.killpg(worker.pids[number], signal.SIGKILL)
-                    else:
-                        os.kill(worker.pids[number], signal.SIGTERM)
-                        for suspended in (worker.pids[number], worker.process.pid):
-                            os.kill(suspended, signal.SIGCONT)  # else the cell does not end, or nobody says so
-            elif number in worker.cells and worker.pids and not kill:  # it has others, which may be writing checkpoints
-                worker.unwanted.add(number)
-            elif number in worker.cells:  # still waiting for the import: it has nothing to say
-                worker.stopped = True
-                worker.process.kill()
+            if kill and number in worker.pids:
+                self.killed.add(number)
+            if number in worker.cells:
+                worker.stop(number, kill=kill)
 
     def close(self) -> None:
         for worker in self.workers.values():
