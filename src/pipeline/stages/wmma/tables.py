@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.errors import plural
 from pipeline.kernels.gemm import Gemm
-from pipeline.kernels.timing import median_rate, rates
+from pipeline.kernels.timing import Times, median_rate, rates
 from pipeline.kernels.verify import refusal_of
 from pipeline.report.csv_file import csv_file
 from pipeline.report.table import digits, percent, small
@@ -56,19 +56,19 @@ def _of_card(bench: Found, gemm: Gemm, name: str) -> list[str]:
     if bench.processor(name) != "gpu":
         return [""] * 4
     states = [one for one in bench.times[gemm][name].states if one is not None]
-    medians = [
-        statistics.median(each) if each else None
-        for each in (
-            [one.clock_mhz for one in states if one.clock_mhz is not None],
-            [one.power_w for one in states if one.power_w is not None],
-        )
-    ]
     occupied = bench.facts.get(name, {}).get("occupancy")
     return [
         percent(bench.of_datasheet(gemm, name)) or NOT_MEASURED,
-        *(NOT_MEASURED if one is None else f"{one:,.0f}" for one in medians),
+        _median([one.clock_mhz for one in states]),
+        _median([one.power_w for one in states]),
         percent(occupied) if isinstance(occupied, float) else NOT_MEASURED,
     ]
+
+
+def _median(values: Sequence[float | None]) -> str:
+    """Of those that were measured."""
+    known = [one for one in values if one is not None]
+    return f"{statistics.median(known):,.0f}" if known else NOT_MEASURED
 
 
 def _cards(bench: Found, gemm: Gemm) -> str:
@@ -233,18 +233,22 @@ def _of_size(bench: Found, gemm: Gemm) -> Iterator[Metric]:
 
 def write_csv(path: Path, bench: Found) -> None:
     """Every sample, in seconds."""
+    columns = ("kernel", "set", "sample", "calls", "burst_s", "sustained_s", "mhz", "w")
     with csv_file(path) as writer:
-        writer.writerow(
-            ("m", "n", "k", "dtype", "order", "kernel", "set", "sample", "calls", "burst_s", "sustained_s", "mhz", "w")
-        )
+        writer.writerow(("m", "n", "k", "dtype", "order", *columns))
         for which, found in (("sizes", bench.times), ("around", bench.times_around)):
             for gemm, kernels in found.items():
-                for name, times in kernels.items():
-                    for number, pair in enumerate(zip(times.burst, times.sustained, strict=True)):
-                        head = (gemm.m, gemm.n, gemm.k, gemm.dtype, gemm.order, name, which)
-                        at = times.states[number] if number < len(times.states) else None
-                        beside = ("", "") if at is None else (at.clock_mhz, at.power_w)
-                        writer.writerow((*head, number, times.calls, *pair, *beside))
+                head = (gemm.m, gemm.n, gemm.k, gemm.dtype, gemm.order)
+                writer.writerows(
+                    (*head, name, which, *each) for name, times in kernels.items() for each in _each(times)
+                )
+
+
+def _each(times: Times) -> Iterator[tuple[object, ...]]:
+    """Number, calls, seconds, clock and power of each sample."""
+    for number, pair in enumerate(zip(times.burst, times.sustained, strict=True)):
+        at = times.states[number] if number < len(times.states) else None
+        yield number, times.calls, *pair, *(("", "") if at is None else (at.clock_mhz, at.power_w))
 
 
 def best(bench: Found) -> tuple[Gemm, str] | None:
