@@ -193,8 +193,9 @@ def by_seed(accounts: Sequence[Account]) -> list[list[int]]:
 def _but_seed(account: Account) -> dict[str, Any]:
     sections = account.sections
     others = {name: sections[name] for name in ("software", "machine")}
-    data, asked = _but_split(sections["data"]), sections["code"]
-    code = {key: value for key, value in asked.items() if key == CODE or key.startswith(BESIDE)}
+    # Without the hash of the data: the seed may decide which examples are for validation.
+    data = {key: value for key, value in sections["data"].items() if key != "data_sha256"}
+    code = {key: value for key, value in sections["code"].items() if key == CODE or key.startswith(BESIDE)}
     config = {**sections["config"], "seed": None, FILLED: _values_unknown(sections["config"])}
     return {**config, "code": code, "data": data, **others}
 
@@ -202,11 +203,6 @@ def _but_seed(account: Account) -> dict[str, Any]:
 def _values_unknown(config: Mapping[str, Any]) -> Any:
     """What no other seed shares, where a config names variables and its receipt has no hash of it without the seed."""
     return config[FILLED] if SEEDLESS not in config and names_in(config) else None
-
-
-def _but_split(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the hash of the data: the seed may decide which examples are for validation."""
-    return {key: value for key, value in data.items() if key != "data_sha256"}
 
 
 def _seeds_repeat(places: Sequence[int], accounts: Sequence[Account]) -> bool:

@@ -227,11 +227,7 @@ def _plain(tables: Iterable[Table]) -> list[dict[str, Any]]:
 
 
 def _tables(kept: Iterable[Mapping[str, Any]]) -> tuple[Table, ...]:
-    return tuple(Table(one["title"], tuple(one["columns"]), _rows(one["rows"])) for one in kept)
-
-
-def _rows(rows: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(row) for row in rows)
+    return tuple(Table(one["title"], tuple(one["columns"]), tuple(map(tuple, one["rows"]))) for one in kept)
 
 
 def _declaration(metric: Metric) -> dict[str, str]:

@@ -193,8 +193,8 @@ def differences(folder: Path, checkpoint: Checkpoint, receipt: Mapping[str, Any]
     then = read_json(folder / "receipt.json")
     if not then:
         return ["receipt.json is missing or damaged"]
-    found = ["settings"] if _differs(then, receipt, "config_sha256") else []
-    if _differs(then, receipt, "code_sha256"):
+    found = ["settings"] if then.get("config_sha256") != receipt["config_sha256"] else []
+    if then.get("code_sha256") != receipt["code_sha256"]:
         found.append(said_of_code(read_json(folder / "code.json"), modules(experiment), experiment))
     imported = checkpoint.progress.get("imported_beside", then.get("imported_beside", {}))
     known = {name: one for name, one in imported.items() if one["sha256"] != dynamic_imports.EDITED}
@@ -245,7 +245,3 @@ def said_of_code(then: Mapping[str, str], now: Mapping[str, str], experiment: Ex
     read += [file for name in changed for file in of_user.get(name, ())]
     files = ", ".join(dict.fromkeys(file.name for file in read[:MOST_MODULES]))
     return f"code of {', '.join(changed[:MOST_MODULES])}{more}, or files that it reads{f': {files}' if files else ''}"
-
-
-def _differs(then: Mapping[str, Any], now: Mapping[str, Any], name: str) -> bool:
-    return then.get(name) != now[name]

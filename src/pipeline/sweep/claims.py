@@ -134,8 +134,9 @@ class Shared(Source):
                 continue
             self.history.refresh()
             past = self._since_planned(cell)
-            live, result = next(filter(_is_live, past), None), next(filter(_has_result, past), None)
-            if live is None and result is None:
+            live = any(is_live(run.folder, run.status) for run in past)
+            result = next((run for run in past if run.status.state in ("FINISHED", "FAILED")), None)
+            if not live and result is None:
                 self.running.add(cell.key)
                 return cell
             self.claims.release(cell.key)
@@ -161,14 +162,6 @@ def _open(path: Path) -> int:
     with suppress(OSError):  # it is another user's
         os.fchmod(file, 0o666)
     return file
-
-
-def _is_live(run: Past) -> bool:
-    return is_live(run.folder, run.status)
-
-
-def _has_result(run: Past) -> bool:
-    return run.status.state in ("FINISHED", "FAILED")
 
 
 def _outcome(cell: Cell, run: Past) -> Outcome:

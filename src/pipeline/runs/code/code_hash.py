@@ -136,8 +136,10 @@ def packages(experiment: Experiment) -> tuple[str, ...]:
     """The distributions whose versions decide the result: named by the specs, or imported by the user's code."""
     every = (experiment, *below(experiment))
     named = [package for one in every for package in (*one.packages, *one.solver.packages_on(one.backend.name))]
-    wanted = sorted({top for name, path in own_modules(experiment).items() for top in _tops(name, path)})
-    imported = [found for found in map(code_sources.distribution, wanted) if found and found != code_sources.PACKAGE]
+    own = own_modules(experiment).items()
+    wanted = {one.partition(".")[0] for name, path in own for one in code_sources.imports(name, path)}
+    found = map(code_sources.distribution, sorted(wanted))
+    imported = [one for one in found if one and one != code_sources.PACKAGE]
     return tuple(dict.fromkeys([*named, *imported]))
 
 
@@ -308,7 +310,3 @@ def _digests(found: Mapping[str, Path]) -> dict[str, str]:
     digests = {name: code_sources.digest(name, path, here) for name, path in found.items()}
     kept().write()
     return digests
-
-
-def _tops(name: str, path: Path) -> set[str]:
-    return {one.partition(".")[0] for one in code_sources.imports(name, path)}
