@@ -50,8 +50,6 @@ class CellSweeper(Sweeper):
 class GridSweeper(CellSweeper):
     """Every combination of the values given. Unlike Hydra's own it composes no cell twice."""
 
-    __module__ = MODULE
-
     def sweep(self, arguments: list[str]) -> Any:
         assert self.launcher is not None
         return self.launcher.launch(expanded(arguments, self.loader), 0)
@@ -59,8 +57,6 @@ class GridSweeper(CellSweeper):
 
 class OptunaSweeper(CellSweeper):
     """A search: the values, intervals and ranges given are its space."""
-
-    __module__ = MODULE
 
     def __init__(self, **settings: Any) -> None:
         self.settings = settings
@@ -83,7 +79,6 @@ class OptunaSweeper(CellSweeper):
 class CellLauncher(Launcher):
     """What every launcher of cells shares: all but where they run."""
 
-    __module__ = MODULE
     task: Any  # pipeline.command_line.Task, which keeps the sweep's exit status
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
@@ -118,8 +113,6 @@ class CellLauncher(Launcher):
 class WorkersLauncher(CellLauncher):
     """Cells on this machine."""
 
-    __module__ = MODULE
-
     def executor(self, settings: Any, folder: Path) -> Any:
         from pipeline.sweep.workers import Workers
 
@@ -128,8 +121,6 @@ class WorkersLauncher(CellLauncher):
 
 class SubmititLauncher(CellLauncher):
     """Cells as jobs of submitit."""
-
-    __module__ = MODULE
 
     def __init__(self, cluster: str, parameters: Any) -> None:
         if cluster not in ("slurm", "local"):
@@ -154,8 +145,6 @@ class SubmititLauncher(CellLauncher):
 
 class RayLauncher(CellLauncher):
     """Cells as tasks of Ray."""
-
-    __module__ = MODULE
 
     def __init__(self, address: str, cpus: float, gpus: float | None) -> None:
         self.address, self.cpus, self.gpus = address, cpus, gpus
@@ -207,6 +196,7 @@ def register() -> None:
     plugins = Plugins.instance()
     parent.pipeline = sys.modules[MODULE] = sys.modules[__name__]  # type: ignore[attr-defined]
     for plugin in PLUGINS:
+        plugin.__module__ = MODULE
         plugins.register(plugin)
     # In place of Hydra's own sweeper of this name, which is taken where nobody chooses: were ours chosen in
     # config.yaml, no recipe could choose another.
