@@ -583,7 +583,7 @@ def test_threads_are_kept_on_different_cores_while_they_work() -> None:
     """And may go where they could before, afterwards: this process computes other things too."""
     before, cores, seen = os.sched_getaffinity(0), len(allowed_cores()), set[frozenset[int]]()
     work = ceilings.MultiplyAdds(cores, "float32")
-    rounds = ceilings._enough(work.seconds, 1000)
+    rounds = ceilings._enough(work.seconds)
     busy = threading.Thread(target=work.seconds, args=(300 * rounds,))  # 1.2 s
     busy.start()
     while busy.is_alive():
@@ -616,7 +616,7 @@ def test_a_thread_of_the_probe_is_kept_on_the_first_of_that_order(monkeypatch: p
     monkeypatch.setattr(ceilings, "cores_apart", lambda: [last])
     before, seen = os.sched_getaffinity(0), set[frozenset[int]]()
     work = ceilings.MultiplyAdds(1, "float32")
-    busy = threading.Thread(target=work.seconds, args=(100 * ceilings._enough(work.seconds, 1000),))
+    busy = threading.Thread(target=work.seconds, args=(100 * ceilings._enough(work.seconds),))
     busy.start()
     while busy.is_alive():
         with suppress(ProcessLookupError):

@@ -102,7 +102,7 @@ def sample_size(layers: Layers, order: int, seconds: jets.Seconds, dtypes: Seque
     return max(FEWEST, min(SAMPLE, work // each))
 
 
-def as_computed(layers: Layers, dtype: str, form: Format | None = None) -> Sequence[Any]:
+def as_computed(layers: Layers, dtype: str, form: Format | None) -> Sequence[Any]:
     """The layers in `dtype`, their kernels multiplied as `form` does."""
     rounded: Sequence[Any] = [(kernel.astype(dtype), bias.astype(dtype)) for kernel, bias in layers]
     if form is not None and form.tf32:

@@ -113,7 +113,7 @@ def measured(threads: int) -> Ceilings:
 def multiply_adds(threads: int, dtype: str) -> tuple[tuple[float, ...], float]:
     """`flop_per_s` and `cores_had` of Ceilings, without bytes from memory. Raises UserError without a compiler."""
     work = MultiplyAdds(threads, dtype)
-    rounds = _enough(work.seconds, 1000)
+    rounds = _enough(work.seconds)
     rates = tuple(work.flop(rounds) / work.seconds(rounds) for _ in range(BURSTS))
     return rates, _share_of_cores(partial(work.seconds, BURSTS * rounds), min(threads, len(allowed_cores())))
 
@@ -222,8 +222,9 @@ def _share_of_cores(work: Callable[[], object], cores: int) -> float:
     return (time.process_time() - cpu) / (time.perf_counter() - began) / cores
 
 
-def _enough(work: Callable[[int], float], number: int) -> int:
+def _enough(work: Callable[[int], float]) -> int:
     """How many rounds take BURST_S."""
+    number = 1000
     while work(number) < BURST_S:
         number *= 2
     return number

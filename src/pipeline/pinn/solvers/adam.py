@@ -27,7 +27,7 @@ class Adam(Own):
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp64")
     hint: ClassVar[str] = "try a smaller solver.learning_rate"
 
-    def method(self, dtype: str) -> Any:
+    def method(self) -> Any:
         with quiet_imports():
             from pipeline.pinn.solvers.adam_step import AdamStep
 

@@ -44,7 +44,7 @@ class GaussNewton(Own):
         jacobian = parameters * residuals
         return 4 * jacobian if self.factorization == "svd" else 2 * jacobian + 2 * min(parameters, residuals) ** 2
 
-    def method(self, dtype: str) -> Any:
+    def method(self) -> Any:
         with quiet_imports():
             from pipeline.pinn.solvers.gauss_newton_step import GaussNewtonStep
 

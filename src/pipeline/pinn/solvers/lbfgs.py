@@ -32,7 +32,7 @@ class Lbfgs(Own):
         """The steps and the changes of the gradient, before the step and after it (measured on a CPU: 2.1 times)."""
         return 4 * self.remembered * parameters
 
-    def method(self, dtype: str) -> Any:
+    def method(self) -> Any:
         with quiet_imports():
             from pipeline.pinn.solvers.lbfgs_step import LbfgsStep
 

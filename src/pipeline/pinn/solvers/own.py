@@ -81,7 +81,7 @@ class Own(Solver):
         return 0
 
     @abstractmethod
-    def method(self, dtype: str) -> Method:
+    def method(self) -> Method:
         """The update, compiled later. Imports JAX."""
 
     def check(self, problem: Problem, precision: str) -> None:

@@ -34,7 +34,7 @@ class SsBroyden(Own):
         """The inverse Hessian before the step and after it (measured on a CPU: 2.0 to 2.3 of them)."""
         return 2 * parameters**2
 
-    def method(self, dtype: str) -> Any:
+    def method(self) -> Any:
         with quiet_imports():
             from pipeline.pinn.solvers.ssbroyden_step import SsBroydenStep
 

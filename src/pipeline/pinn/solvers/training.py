@@ -76,7 +76,7 @@ class Training:
     ) -> None:
         self.called = called  # when the solver was, by `perf_counter`, were it one process
         self.solver, self.system, self.place, self.watch = solver, system, place, run
-        self.method: Method = solver.method(system.dtype)
+        self.method: Method = solver.method()
         self.several = len(seeds) > 1
         self.generators = [np.random.default_rng([seed, 1]) for seed in seeds]
         self.drawn = [system.draw(generator) for generator in self.generators]
