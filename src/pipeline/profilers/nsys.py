@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -156,7 +156,7 @@ def _collect(report: Path, note: Path) -> None:
 
 
 class Marks(Tool):
-    """NVTX ranges and the capture range."""
+    """NVTX ranges and the capture range; nsys writes its report itself, when it ends."""
 
     def __init__(self, run: Run) -> None:
         note_path(Path(os.environ[INSIDE], "run"), run.folder.absolute())
@@ -172,9 +172,6 @@ class Marks(Tool):
     def stop(self) -> None:
         self.cuda.synchronize(self.name)
         self.cuda.cudart().cudaProfilerStop()
-
-    def write(self, window: Mapping[str, Any]) -> None:
-        """Nothing: nsys writes its report itself, when it ends."""
 
     def step(self, number: int) -> contextlib.AbstractContextManager[Any]:
         return self._range(f"step {number}")
