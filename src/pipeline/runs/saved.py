@@ -108,7 +108,7 @@ def check_hashes(folder: Path, found: Mapping[str, str]) -> tuple[str, ...]:
     hashes change with the package too, so they refuse nothing.
     """
     kept, notes = read_json(folder / "receipt.json"), list(check_swapped(folder, found))
-    if kept.get("config_sha256") not in (None, _config_sha256(folder)):
+    if kept.get("config_sha256") not in (None, _deciding(read_config(folder))[1]):
         notes.append(f"run={folder.name}: {CONFIG_CHANGED}")
     if kept.get("code_sha256") not in (None, code_now(folder)):
         notes.append(f"run={folder.name}: {_of_code(folder, kept['code_sha256'])}")
@@ -234,10 +234,6 @@ def _deciding(config: Config) -> tuple[Mapping[str, Any], str | None]:
         return experiment.deciding(), experiment.config_sha256(without=absent)
     except UserError:  # a variable that is not set, or what the overrides of this stage have mended
         return {key: value for key, value in config.items() if key not in NOT_DECIDING}, None
-
-
-def _config_sha256(folder: Path) -> str | None:
-    return _deciding(read_config(folder))[1]
 
 
 def code_now(folder: Path) -> str | None:
