@@ -349,6 +349,7 @@ REFUSED = {
     "profiler=torch": "profiler=torch with stage=pinn: profilers measure trainings on datasets only",
     "backend.compile=true": "backend.compile=true with stage=pinn: it would be ignored; leave it out",
     "device.placement_log=true": "device.placement_log=true with stage=pinn: ...",
+    "precision=fp16": "precision=fp16 with backend=torch and solver=deepxde: the 1e-8 in Adam's denominator is ...",
     "precision=bf16": "precision=bf16 with solver=deepxde: DeepXDE uses one dtype for everything and ...",
     "precision=mixed": "precision=mixed with solver=deepxde: ...",
     "stage.grid=99": "stage.grid=99: should be greater than or equal to 100",

@@ -164,6 +164,9 @@ class Solver(Part):
     def check_backend(self, backend: str, problem: Problem) -> None:
         """Refuse a backend, by what only the solver can know of it. Raises Impossible."""
 
+    def check_precision(self, precision: str, backend: str) -> None:
+        """Refuse one of its precisions on a backend. Raises Impossible."""
+
     def hard_for(self, problem: Problem) -> bool:
         """Whether the conditions on the boundary are built into the outputs."""
         return False

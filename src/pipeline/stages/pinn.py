@@ -55,6 +55,7 @@ class Pinn(Stage):
         check_fits(experiment.problem, hard=experiment.solver.hard_for(experiment.problem))
         experiment.solver.check(experiment.problem, experiment.precision.name)
         experiment.solver.check_backend(experiment.backend.name, experiment.problem)
+        experiment.solver.check_precision(experiment.precision.name, experiment.backend.name)
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse keys that only a classifier reads."""

@@ -92,6 +92,16 @@ class DeepxdeAdam(Solver):
             )
         check_installed({f"backend={backend} with solver={choice(self)}": BESIDE.get(backend, ())})
 
+    def check_precision(self, precision: str, backend: str) -> None:
+        """Refuse float16 where the first steps end in NaN: Adam divides by the root of a square that underflows, and by
+        its epsilon, which is 1e-8 there (1e-7 on TensorFlow). Raises Impossible.
+        """
+        if precision == "fp16" and backend != "tensorflow":
+            raise Impossible(
+                f"precision=fp16 with backend={backend} and solver={choice(self)}: the 1e-8 in Adam's denominator is 0 "
+                "in float16, and the loss becomes NaN; use precision=fp32, or backend=tensorflow, which has 1e-7"
+            )
+
     def solve(
         self, problem: Problem, model: Network, *, precision: str, seed: int, place: Place, run: Run, backend: Backend
     ) -> Solution:
