@@ -9,7 +9,7 @@ import difflib
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -42,8 +42,9 @@ def fault(cls: type[object], contracts: tuple[type[object], ...]) -> str | None:
     own = [name for name in defined if name not in methods]
     for name in sorted(getattr(cls, "__abstractmethods__", ())):
         return f"has no {_call(methods[name])}{_misspelt(name, own, MAY_BE)}"
+    fields = getattr(cls, "__dataclass_fields__", {})
     for one in cls.__mro__[1:]:
-        missing = [name for name in _required(one, contract) if not hasattr(cls, name) and name not in _fields(cls)]
+        missing = [name for name in _required(one, contract) if not hasattr(cls, name) and name not in fields]
         if missing:
             return f"has no {', '.join(missing)}; {_imported_as(one)} says what it is"
     for name, method in methods.items():
@@ -92,10 +93,6 @@ def _required(base: type[object], contract: type[object]) -> list[str]:
     named = vars(base).get("__annotations__", {})
     asked = [name for name, kind in named.items() if base in contract.__mro__ or "ClassVar" in str(kind)]
     return [name for name in asked if not hasattr(base, name)]
-
-
-def _fields(cls: type[object]) -> Mapping[str, object]:
-    return getattr(cls, "__dataclass_fields__", {})
 
 
 def _takes(made: object, method: Callable[..., object]) -> bool:

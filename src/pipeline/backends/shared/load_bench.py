@@ -262,7 +262,8 @@ class Bench:
             self.source.begin()
             waits = self._stepped(iter(self._stream(setting)), setting)
             return Sample(first_s, images + len(first[1]), seconds + first_s, *waits, before, after)
-        _exhaust(batches)
+        for _ in batches:
+            pass
         images, seconds, epoch = 0, 0.0, 0
         while seconds < self.seconds:
             epoch += 1
@@ -350,8 +351,3 @@ def raised(error: Exception) -> str:
     """The last thing that an error says: a worker's begins with where it was raised."""
     lines = str(error).strip().splitlines() or [""]
     return f"raised {type(error).__name__}: {lines[-1].strip()[:300]}"
-
-
-def _exhaust(batches: Iterator[Batch]) -> None:
-    for _ in batches:
-        pass

@@ -72,7 +72,8 @@ class Settings:
 
     def varied(self) -> list[Setting]:
         """Every setting that is measured, the plainest first."""
-        return list(_unique([self.plainest, *self._of_axes(), *self.others]))
+        every = (self.plainest, *self._of_axes(), *self.others)
+        return list({one.name: one for one in every}.values())
 
     def _of_axes(self) -> Iterable[Setting]:
         if not self.every:
@@ -144,10 +145,6 @@ class Asked:
             "cache": [{"cache": True}] if self.cache and source != "mapped" else [],
         }
         return Setting("tfdata", size, keys), more
-
-
-def _unique(settings: Iterable[Setting]) -> Iterable[Setting]:
-    return {one.name: one for one in settings}.values()
 
 
 def _written(value: Any) -> str:
