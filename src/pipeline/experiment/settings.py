@@ -18,6 +18,7 @@ def _text(value: object) -> object:
 
 
 Text = Annotated[str, BeforeValidator(_text)]  # a name made of digits is a number to YAML
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Sought = Literal["maximize", "minimize"]  # what the user says of a metric that declares no direction
 
 
@@ -50,7 +51,7 @@ class Adapting:
     """
 
     rank: PositiveInt | None = None
-    alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    alpha: Positive | None = None
     layers: tuple[Text, ...] = ()
     start: Text | None = None
 
@@ -141,7 +142,7 @@ class Sweep(Part):
     """
 
     jobs: PositiveInt | None = None
-    timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    timeout: Positive | None = None
     retry: Literal["killed", "failed", "all"] = "killed"
     impossible: Literal["skip", "fail"] = "skip"
     stop_after: NonNegativeInt = 3

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, PositiveInt
 from pipeline.contracts import Metric, Part
 from pipeline.errors import UserError
 from pipeline.experiment.metrics import metrics_of, name_of, renamed_by
+from pipeline.experiment.settings import Positive
 from pipeline.spec import build_as, spec
 
 
@@ -54,9 +55,9 @@ class Training(Part):
     batch_size: PositiveInt = 32
     accumulate: PositiveInt = 1
     validate_every: PositiveInt | None = None
-    max_time: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    clip_norm: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    clip_value: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    max_time: Positive | None = None
+    clip_norm: Positive | None = None
+    clip_value: Positive | None = None
     log_gradient_norm: bool = False
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None
     monitor: str = "validation/loss"

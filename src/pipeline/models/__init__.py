@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from pipeline.contracts import Model
 from pipeline.errors import UserError, cut, shown
@@ -20,6 +22,7 @@ KERAS_BEGINS = re.compile(r"Exception encountered when calling ")  # the line ab
 WIDE = 4096  # a square matrix of this width takes 0.25 GiB with gradients and Adam's moments, for which there is room
 PADDING = 0  # the token that sequences of different lengths are filled up with
 LayerDtype = Literal["float16", "bfloat16", "float32", "float64"]
+Rate = Annotated[float, Field(ge=0, lt=1)]  # of a dropout
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from pipeline.contracts import Model
-from pipeline.models import Activation, Shapes
+from pipeline.models import Activation, Rate, Shapes
 from pipeline.spec import spec
 
 
@@ -21,7 +21,7 @@ class Cnn(Model):
     filters: tuple[PositiveInt, ...] = (32, 64)
     kernel_size: PositiveInt = 5
     activation: Activation = "relu"
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    dropout: Rate = 0.0
 
     def pooled(self, shapes: Shapes) -> tuple[int, int]:
         """Height and width after the last pool. Raises ValueError where nothing of the image would be left."""

@@ -5,13 +5,13 @@ Vaswani et al., "Attention is all you need", 2017, section 3, with the changes t
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from pipeline.contracts import Model
-from pipeline.models import Shapes
+from pipeline.models import Rate, Shapes
 from pipeline.models.transformer import Activation, Norm, NormPlace, Positions, Stacks, block_of, check_heads
 from pipeline.models.weights import small_logits
 from pipeline.spec import spec
@@ -39,7 +39,7 @@ class EncoderDecoder(Model):
     bias: bool = False
     tied: bool = False
     normed_heads: bool = False
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    dropout: Rate = 0.0
 
     def __post_init__(self) -> None:
         check_heads(self.width, self.heads, self.positions)

@@ -7,13 +7,13 @@ settings: rotary positions, RMSNorm, SwiGLU and ReLU squared, grouped keys, norm
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
 from pipeline.contracts import Model
-from pipeline.models import Shapes
+from pipeline.models import Rate, Shapes
 from pipeline.models.transformer import Activation, Block, Decoder, Norm, NormPlace, Positions, block_of, check_heads
 from pipeline.models.weights import small_logits
 from pipeline.runs.weights import Weights
@@ -47,7 +47,7 @@ class Gpt(Model):
     normed_heads: bool = False
     soft_cap: PositiveFloat | None = None
     zero_projections: bool = False
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    dropout: Rate = 0.0
     recompute: bool = False
 
     def __post_init__(self) -> None:

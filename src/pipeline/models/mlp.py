@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from pipeline.contracts import Model
 from pipeline.errors import plural, shown
-from pipeline.models import Activation, LayerDtype, Shapes
+from pipeline.models import Activation, LayerDtype, Rate, Shapes
 from pipeline.spec import spec
 
 
@@ -22,7 +22,7 @@ class Mlp(Model):
 
     units: tuple[PositiveInt, ...] = (128,)
     activation: Activation = "relu"
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    dropout: Rate = 0.0
     layer_dtypes: tuple[LayerDtype | None, ...] = ()
 
     def __post_init__(self) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from pipeline.contracts import Model
-from pipeline.models import Activation, Shapes
+from pipeline.models import Activation, Rate, Shapes
 from pipeline.spec import spec
-
-Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 @spec

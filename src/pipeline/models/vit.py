@@ -7,13 +7,13 @@ et al., "Better plain ViT baselines for ImageNet-1k", 2022, in place of a class 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from pipeline.contracts import Model
-from pipeline.models import Shapes
+from pipeline.models import Rate, Shapes
 from pipeline.models.transformer import Activation, Encoder, Norm, block_of, check_heads
 from pipeline.models.weights import small_logits
 from pipeline.spec import spec
@@ -37,7 +37,7 @@ class Vit(Model):
     hidden: PositiveInt | None = None
     norm: Norm = "layer"
     activation: Activation = "gelu"
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    dropout: Rate = 0.0
     recompute: bool = False
 
     def __post_init__(self) -> None:
