@@ -1,4 +1,4 @@
-"""What can go wrong by the user's hand or the machine's: one short message, exit status 2, no traceback."""
+"""What can go wrong by the user's hand or the machine's: one short message, no traceback."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ class Readable(Exception):
 
 class UserError(Readable):
     """A mistake that the user can mend. The message names the key, the value and the choices or the limit."""
+
+
+class RunError(Readable):
+    """A run that began and cannot go on (a NaN, a dtype that is not the one asked for): FAILED."""
 
 
 class Stopped(BaseException):
@@ -155,7 +159,3 @@ def _in_order(name: str) -> tuple[bool, int, str]:
 def _initials(name: str) -> str:
     """`lr` of `learning_rate`."""
     return "".join(part[:1] for part in name.split("_")) if "_" in name else ""
-
-
-class RunError(Readable):
-    """A run that began and cannot go on (a NaN, a dtype that is not the one asked for): FAILED."""
