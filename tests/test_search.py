@@ -564,6 +564,27 @@ def test_a_damaged_journal_of_a_study_is_one_message(tmp_path: Path, damage: byt
         assert str(caught.value).endswith("; hydra.sweeper.study=<another name> begins another")
 
 
+def test_a_wait_for_the_lock_of_a_studys_journal_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A suspended search made the others wait without a word."""
+    from pipeline.sweep import search_journal
+
+    file, said = tmp_path / "search.optuna", list[str]()
+    other = FileLock(f"{file}.writing")
+    journal = search_journal.Journal(file)
+
+    def free(_: object, text: str) -> None:
+        said.append(text)
+        other.release()
+
+    monkeypatch.setattr(search_journal, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(search_journal, "say", free)
+    with other:
+        journal.append_logs([{"op_code": 1}])
+    journal.append_logs([{"op_code": 2}])
+    assert [one["op_code"] for one in journal.read_logs(0)] == [1, 2]
+    assert said == [f"waiting for another process that holds {file}; is one suspended (Ctrl-Z)?"]
+
+
 def test_half_a_line_at_the_end_of_a_studys_journal_does_not_end_it(tmp_path: Path) -> None:
     """A full disk leaves it. The next line was written behind it, and no trial of the study could be read again."""
 

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import filelock
 from optuna.storages.journal import JournalFileBackend
+
+from pipeline.cli.streams import say
+from pipeline.cli.terminal import messages
+
+PATIENCE_SECONDS = 10.0  # with a writer, which takes milliseconds; then the wait is said
 
 
 class Journal(JournalFileBackend):
@@ -23,9 +30,22 @@ class Journal(JournalFileBackend):
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Write these changes. Raises OSError."""
-        with self.writing:
+        with self._alone():
             self._cut_half_line()
             super().append_logs(logs)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Say so where another process keeps the lock for long: one that is suspended does not let go of it."""
+        try:
+            self.writing.acquire(timeout=PATIENCE_SECONDS)
+        except filelock.Timeout:
+            say(messages(), f"waiting for another process that holds {self.file}; is one suspended (Ctrl-Z)?")
+            self.writing.acquire()
+        try:
+            yield
+        finally:
+            self.writing.release()
 
     def _cut_half_line(self) -> None:
         """A full disk leaves half a line at the end, and one behind it would make both, and the study, unreadable."""
