@@ -24,7 +24,7 @@ from pipeline.cli.conf_path import conf_path
 from pipeline.errors import UserError
 from pipeline.experiment.settings import Settings, Sought
 from pipeline.experiment.training import Checkpoints
-from pipeline.report.table import digits, markdown_rows, show, show_result, show_table, small
+from pipeline.report.table import digits, markdown_rows, of_words, show, show_result, show_table, small
 from pipeline.runs import listing
 from pipeline.runs.checkpoint import Writer
 from pipeline.runs.conditions import check_where, lacking, matching, misspelt
@@ -443,6 +443,20 @@ def test_keys_and_paths_are_folded_behind_a_sign() -> None:
         ["learning_rate"],
         ["model.start", "null", "/runs/2026-base-"],
         ["a39b/weights.npz"],
+    ]
+
+
+def test_settings_are_folded_between_words_and_read_from_the_left() -> None:
+    """`map_` stood above `calls=auto`, and all settings at the right."""
+    name = "map_calls=auto cache=true prefetch=auto batch=256"
+    rows = (("torch", "batch=256", "19.9", "0.1 %"), ("tensorflow", name, "27.3", ""))
+    table = Table("", ("framework", "setting", "median", "of copying"), rows)
+    lines = printed(60, lambda console: show_table(console, table, of_words(table)))
+    assert [line[12:38].rstrip() for line in lines] == [
+        "setting",
+        "batch=256",
+        "map_calls=auto cache=true",
+        "prefetch=auto batch=256",
     ]
 
 

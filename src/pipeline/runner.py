@@ -110,12 +110,12 @@ def act(stage: AboutRuns, config: Config, overridden: Sequence[str]) -> int:
 def show_only(experiment: Experiment, resolved: Resolved) -> int:
     """Run a stage that prints and leaves nothing behind."""
     from pipeline.cli.terminal import results
-    from pipeline.report.table import show, show_table
+    from pipeline.report.table import of_words, show, show_table
 
     result = experiment.stage.run(experiment, resolved, None)  # type: ignore[arg-type]  # one that is not recorded
     console = results()
     for one in result.tables:
-        show_table(console, one)
+        show_table(console, one, of_words(one))
         console.print()
     show(console, type(experiment.stage).__name__.lower(), result.table)
     return 0

@@ -63,7 +63,7 @@ def show_result(console: Console, result: Result, folder: Path) -> None:
     """Print the tables of a run's result, which `read_result(folder)` gives too, where the run lies and what of it to
     look at."""
     for one in result.tables:
-        show_table(console, one)
+        show_table(console, one, of_words(one))
         console.print()
     show(console, result.title, [*result.table, ("run folder", os.path.relpath(folder)), *to_look_at(folder)])
 
@@ -161,10 +161,25 @@ def _at_ends(table: Table, whole: Collection[str], width: int) -> Table:
             break
         limits[widest] -= 1
     rows = (
-        tuple(_folded(cell, limits[place]) if place in able else cell for place, cell in enumerate(row))
+        tuple(_cell_folded(cell, limits[place]) if place in able else cell for place, cell in enumerate(row))
         for row in table.rows
     )
     return replace(table, rows=tuple(rows))
+
+
+def _cell_folded(cell: str, width: int) -> str:
+    """A cell folded between its words, and within those alone that are too long: `map_calls=auto` stays whole."""
+    lines: list[str] = []
+    for text in cell.split("\n"):
+        lines.append("")
+        for word in text.split(" "):
+            first, *others = _folded(word, width).split("\n")
+            if lines[-1] and len(lines[-1]) + 1 + len(first) > width:
+                lines.append(first)
+            else:
+                lines[-1] = f"{lines[-1]} {first}".lstrip()
+            lines += others
+    return "\n".join(lines)
 
 
 def _folded(cell: str, width: int, ends: str = CELL_ENDS) -> str:
@@ -180,6 +195,12 @@ def _folded(cell: str, width: int, ends: str = CELL_ENDS) -> str:
             line += part if line else part.lstrip()
         lines.append(line)
     return "\n".join(lines)
+
+
+def of_words(table: Table) -> list[str]:
+    """The columns, behind the first, whose cells are words and not numbers: they are read from the left."""
+    columns = zip(table.columns, *table.rows, strict=True)
+    return [name for name, *cells in columns if any(cells) and all(not cell or cell[0].isalpha() for cell in cells)]
 
 
 def least_width(table: Table, whole: Collection[str]) -> int:

@@ -16,7 +16,7 @@ from pipeline.cli.terminal import results
 from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError
 from pipeline.experiment.settings import Settings
-from pipeline.report.table import figure, figure_of, seconds, show, show_table, size
+from pipeline.report.table import figure, figure_of, of_words, seconds, show, show_table, size
 from pipeline.runs.checkpoint import newest
 from pipeline.runs.choices import changes, nearest, text_of
 from pipeline.runs.deletion import cells_of
@@ -222,7 +222,7 @@ def _show_result(console: Console, folder: Path) -> None:
     show_table(console, Table("results", ("metric", "value", "unit", "better"), rows), left=("unit", "better"))
     for table in (*result.tables, *result.details):
         console.print()
-        show_table(console, table)
+        show_table(console, table, of_words(table))
     if result.table:
         _section(console, "as it was reported", list(result.table))
     if result.notes:
