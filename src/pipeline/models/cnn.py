@@ -50,7 +50,7 @@ class Cnn(Model):
             stack += [
                 layers.convolution(inputs, filters, self.kernel_size, padding="same"),
                 nn.MaxPool2d(2),
-                layers.activation(self.activation),
+                layers.activation(self.activation, in_place=True),
             ]
         stack += [layers.FlattenChannelsLast(), *layers.dropout(self.dropout)]
         return nn.Sequential(*stack, *layers.dense(height * width * channels[-1], shapes.classes))

@@ -45,7 +45,7 @@ class Mlp(Model):
         stack: list[nn.Module] = [nn.Flatten()]
         for inputs, units, dtype in zip(widths, self.units, hidden, strict=False):
             stack += layers.dense(inputs, units, dtype)
-            stack += [layers.activation(self.activation), *layers.dropout(self.dropout)]
+            stack += [layers.activation(self.activation, in_place=True), *layers.dropout(self.dropout)]
         return nn.Sequential(*stack, *layers.dense(widths[-1], shapes.classes, last))
 
     def _torch_dtypes(self) -> tuple[LayerDtype | None, ...]:

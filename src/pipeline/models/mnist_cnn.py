@@ -56,12 +56,12 @@ class MnistCnn(Model):
         channels = [shapes.image[2], *self.filters]
         stack: list[nn.Module] = [layers.ChannelsFirst()]
         for inputs, filters in zip(channels, self.filters, strict=False):
-            stack += [layers.convolution(inputs, filters, 3), layers.activation(self.activation)]
+            stack += [layers.convolution(inputs, filters, 3), layers.activation(self.activation, in_place=True)]
         stack.insert(len(stack) - self.pools_first, nn.MaxPool2d(2))
         stack += [layers.FlattenChannelsLast(), *layers.dropout(self.dropout_features)]
         stack += [
             *layers.dense(height * width * channels[-1], self.units),
-            layers.activation(self.activation),
+            layers.activation(self.activation, in_place=True),
         ]
         return nn.Sequential(*stack, *layers.dropout(self.dropout_units), *layers.dense(self.units, shapes.classes))
 

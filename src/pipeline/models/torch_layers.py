@@ -10,6 +10,7 @@ from torch import nn
 from pipeline.models.torch_quick import Conv2d, Dropout, Linear
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
     "tanh": nn.Tanh,
     "sigmoid": nn.Sigmoid,
     "gelu": nn.GELU,
@@ -49,13 +50,13 @@ def convolution(inputs: int, filters: int, kernel_size: int, padding: str = "val
     return Conv2d(inputs, filters, kernel_size, padding=padding)
 
 
-def activation(name: str) -> nn.Module:
+def activation(name: str, *, in_place: bool = False) -> nn.Module:
     """The module of an activation's name.
 
-    A ReLU overwrites its input, which is right where nothing else needs that: behind a Dense layer, a convolution or a
-    pool.
+    `in_place`: a ReLU overwrites its input, which is right where nothing else needs that: behind a Dense layer, a
+    convolution or a pool.
     """
-    return nn.ReLU(inplace=True) if name == "relu" else ACTIVATIONS[name]()
+    return nn.ReLU(inplace=True) if name == "relu" and in_place else ACTIVATIONS[name]()
 
 
 def dropout(rate: float) -> list[nn.Module]:
