@@ -15,7 +15,7 @@ from pipeline.models.transformer.keras_parts import Attention, Mlp, OfBlock, nor
 Function = Callable[[Any], Any]
 
 
-class Sums(OfBlock):
+class ResidualBlock(OfBlock):
     """What the blocks share: self-attention and an MLP, and how a part is added to what came in."""
 
     def __init__(self, block: Block | dict[str, Any], **more: Any) -> None:
@@ -49,7 +49,7 @@ class Sums(OfBlock):
 
 
 @keras.saving.register_keras_serializable("pipeline")
-class TransformerBlock(Sums):
+class TransformerBlock(ResidualBlock):
     """Attention and an MLP, each added to what came in."""
 
     def call(self, x_BTD: Any, training: bool | None = None, past: Any = None) -> Any:

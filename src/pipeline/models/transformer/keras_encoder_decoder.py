@@ -10,7 +10,7 @@ from keras import layers, ops
 
 from pipeline.models import PADDING
 from pipeline.models.transformer import Block, Stacks
-from pipeline.models.transformer.keras_block import Sums
+from pipeline.models.transformer.keras_block import ResidualBlock
 from pipeline.models.transformer.keras_parts import Attention, Logits, Table, WithSettings, norm
 
 
@@ -59,7 +59,7 @@ class Entering(WithSettings):
 
 
 @keras.saving.register_keras_serializable("pipeline")
-class EncoderBlock(Sums):
+class EncoderBlock(ResidualBlock):
     """Attention among the tokens of a source that are not padding, and an MLP."""
 
     def call(self, x_NSD: Any, seen_N11S: Any, training: bool | None = None) -> Any:
@@ -70,7 +70,7 @@ class EncoderBlock(Sums):
 
 
 @keras.saving.register_keras_serializable("pipeline")
-class DecoderBlock(Sums):
+class DecoderBlock(ResidualBlock):
     """Attention to the target so far, then to the source, and an MLP."""
 
     def __init__(self, block: Block | dict[str, Any], **more: Any) -> None:

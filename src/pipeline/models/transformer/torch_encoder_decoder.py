@@ -11,7 +11,7 @@ from pipeline.models import PADDING
 from pipeline.models.torch_quick import Dropout, Linear
 from pipeline.models.transformer import Block, Stacks
 from pipeline.models.transformer.torch_gpt import Table
-from pipeline.models.transformer.torch_parts import Attention, Sums, norm
+from pipeline.models.transformer.torch_parts import Attention, ResidualBlock, norm
 
 
 class EncoderDecoder(nn.Module):
@@ -59,7 +59,7 @@ class Entering(nn.Module):
         return self.source(h_NWD[:, : self.length]), self.target(h_NWD[:, self.length :])
 
 
-class EncoderBlock(Sums):
+class EncoderBlock(ResidualBlock):
     """Attention among the tokens of a source that are not padding, and an MLP."""
 
     def forward(self, x_NSD: torch.Tensor, seen_N11S: torch.Tensor) -> torch.Tensor:
@@ -67,7 +67,7 @@ class EncoderBlock(Sums):
         return self.added(x_NSD, self.mlp, self.mlp_norm)
 
 
-class DecoderBlock(Sums):
+class DecoderBlock(ResidualBlock):
     """Attention to the target so far, then to the source, and an MLP."""
 
     def __init__(self, block: Block, length: int) -> None:

@@ -125,7 +125,7 @@ class Mlp(nn.Module):
         return found
 
 
-class Sums(nn.Module):
+class ResidualBlock(nn.Module):
     """What the blocks share: self-attention and an MLP, and how a part is added to what came in."""
 
     def __init__(self, block: Block, length: int) -> None:
@@ -145,7 +145,7 @@ class Sums(nn.Module):
         return found
 
 
-class TransformerBlock(Sums):
+class TransformerBlock(ResidualBlock):
     """Attention and an MLP, each added to what came in."""
 
     def __init__(self, block: Block, length: int) -> None:
