@@ -752,6 +752,29 @@ def test_a_cell_in_a_cluster_s_queue_waits_and_does_not_run(tmp_path: Path) -> N
             assert now in ledger.counts().plain
 
 
+def test_each_line_of_a_running_grid_fits_and_its_time_left_does_not_grow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 80 columns "left" stood alone on the next line, and 51 s became 66 s while the second of six cells ran."""
+    now = 0.0
+    monkeypatch.setattr("pipeline.sweep.ledger.time.monotonic", lambda: now)
+    shown = io.StringIO()
+    console = Console(file=shown, width=80, force_terminal=True, color_system=None)
+    ledger = Ledger(console, tmp_path, [], 6)
+    first, second = (Cell(number, {"optimizer.learning_rate": "1" * 80}, {}, [], None, None) for number in range(2))
+    with ledger:
+        ledger.started(first)
+        now = 100.0
+        ledger.ended(Outcome(first, "FINISHED", "", 100.0, None))
+        ledger.started(second)
+        for passed, left in ((110.0, "8 min 10 s"), (190.0, "6 min 50 s"), (300.0, "6 min 40 s")):
+            now = passed
+            shown.truncate(0)
+            ledger.tick()
+            lines = shown.getvalue().splitlines()
+            assert lines[-2] == f"  about {left} left" and len(lines[-1]) <= 80 and lines[-1].endswith("…"), lines
+
+
 def test_a_line_of_a_search_names_its_trial(tmp_path: Path) -> None:
     """The first to end, in [1/3], need not be the first trial. A grid's cells were trials with sweep.best."""
     written = io.StringIO()

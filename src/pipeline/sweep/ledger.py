@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
@@ -43,6 +43,7 @@ class Ledger:
         self.again: Set[int] = frozenset()  # of those, the cells whose jobs are back in the queue
         self.outcomes: list[Outcome] = []
         self.began, self.drawn = time.monotonic(), 0.0
+        self.latest_end = self.began
         self.live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
 
     def __enter__(self) -> Ledger:
@@ -69,6 +70,7 @@ class Ledger:
         """Note how a cell ended, and print it as a line that stays."""
         self.running.pop(outcome.cell.number, None)
         self.outcomes.append(outcome)
+        self.latest_end = time.monotonic()
         of = "" if self.total is None else f"/{self.total}"
         progress = f"[{len(self.outcomes):>{len(of) - 1}}{of}]" if of else f"[{len(self.outcomes)}]"
         text = Text.assemble(
@@ -94,8 +96,8 @@ class Ledger:
     def _draw(self) -> None:
         self.drawn = time.monotonic()
         if self.live:
-            rows = [self.counts(), *(self._row(cell, since) for cell, since in self._running())]
-            self.live.update(Text("\n").join(rows), refresh=True)
+            rows = [self.counts(), *self._time_left(), *(self._row(cell, since) for cell, since in self._running())]
+            self.live.update(Group(*rows), refresh=True)
 
     def _running(self) -> list[tuple[Cell, float]]:
         return [one for number, one in self.running.items() if number not in self.again]
@@ -110,14 +112,19 @@ class Ledger:
         parts += [f"{earlier.count('skipped')} skipped"]
         running = len(self._running())
         parts.append(f"{running} running")
-        passed = time.monotonic() - self.began
-        text = f"{seconds(passed)}"
         if self.total is not None:
-            left = self.total - len(self.outcomes)
-            parts.append(f"{left - running} waiting")
-            if self.outcomes and left:
-                text += f", about {seconds(passed / len(self.outcomes) * left)} left"
-        return Text(" · ".join(parts) + "   " + text, style="bold", no_wrap=True, overflow="ellipsis")
+            parts.append(f"{self.total - len(self.outcomes) - running} waiting")
+        text = f"{' · '.join(parts)}   {seconds(time.monotonic() - self.began)}"
+        return Text(text, style="bold", no_wrap=True, overflow="ellipsis")
+
+    def _time_left(self) -> list[Text]:
+        """By the time of a cell until now: less while one runs, but never less than those that wait will take."""
+        if self.total is None or not self.outcomes:
+            return []
+        each = (self.latest_end - self.began) / len(self.outcomes)
+        left = self.total - len(self.outcomes)
+        expected = max(each * left - (time.monotonic() - self.latest_end), each * (left - len(self._running())))
+        return [Text(f"  about {seconds(expected)} left", style="bold")] if expected > 0 else []
 
     def _row(self, cell: Cell, since: float) -> Text:
         text = f"  running  {named(cell)}  {time.monotonic() - since:.0f} s"
