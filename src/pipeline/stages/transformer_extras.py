@@ -96,9 +96,9 @@ def utilization(experiment: Experiment, resolved: Resolved, run: Run, result: Re
     share = rate.value * flop / ceiling.FLOP_per_s
     slower = "; other work slowed the matmul down" if share > 1 else ""
     trained = read_json(run.folder / "receipt.json")["training_rate"]
-    doubts = [_busy(trained["cores_of_others"], beside_it)]
-    doubts += ["the rate is of a cold start"] if trained.get("cold") else []
-    doubt = f"; uncertain: {', '.join(said)}" if (said := list(filter(None, doubts))) else ""
+    doubts = ["the rate is of a cold start"] if trained.get("cold") else []
+    doubts += [_busy(trained["cores_of_others"], beside_it)]
+    doubt = f"; uncertain: {'; '.join(said)}" if (said := list(filter(None, doubts))) else ""
     text = f"{share:.1%} of the {ceiling.FLOP_per_s / 1e9:,.0f} GFLOP/s of a matmul of side {ceiling.side:,}"
     return Result(
         (Metric("model_flop_utilization", share, "", "time", "max"),),
