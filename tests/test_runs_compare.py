@@ -272,6 +272,17 @@ def test_a_setting_that_an_older_run_lacks_and_that_does_nothing_is_no_row(tmp_p
     assert differing([none, other], "config") == {"model.dropout": [0.0, 0.1]}
 
 
+def test_a_name_of_the_users_that_a_run_lacks_is_a_difference_whatever_its_value(tmp_path: Path) -> None:
+    """Their function may do by default what `stage.arguments.shuffle=false` turns off."""
+    accounts = []
+    for arguments in ({}, {"shuffle": False}, {"shuffle": False, "net": {"width": 0}}):
+        stage = {"_target_": "pipeline.stages.lightning.Lightning", "arguments": arguments}
+        accounts.append(account_of(Journal.begin(tmp_path / "runs", "of", {"stage": stage}).folder))
+    none, one, nested = accounts
+    assert differing([none, one], "config") == {"stage.arguments.shuffle": ["-", False]}
+    assert differing([one, nested], "config") == {"stage.arguments.net.width": ["-", 0]}
+
+
 def test_differences_have_two_digits_and_no_powers_of_ten_above_one() -> None:
     found = [signed(one) for one in (0.0, 0.25, -1234.5678, 12345.6, 99.7, 45.3, 1e-7)]
     assert found == ["0", "+0.25", "-1,235", "+12,346", "+100", "+45", "+1e-07"]

@@ -94,8 +94,9 @@ def class_and_settings(group: str, name: str) -> tuple[str, dict[str, Any]] | No
 
 
 def names_are_users(key: str) -> bool:
-    """Whether a setting is a mapping of the user's names (`stage.arguments`): the YAML of a choice has it empty."""
-    group, _, name = key.partition(".")
+    """Whether a setting is a mapping of the user's names (`stage.arguments`), which the YAML of a choice has empty, or
+    lies in one."""
+    group, name = f"{key}.".split(".")[:2]
     return any(one.get(name) == {} for one in _choices(conf_path() / group).values())
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.experiment import is_set
+from pipeline.runs.choices import names_are_users
 from pipeline.runs.json_files import read_json
 from pipeline.runs.listing import config_of, flat_config
 from pipeline.runs.result import Metric, by_name, metrics_of, read_result
@@ -123,7 +124,12 @@ def differing(accounts: Sequence[Account], section: str) -> dict[str, list[Any]]
 
 
 def _is_unset_or_absent(key: str, every: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether some runs lack a setting, as those of a version without it, and the others do nothing by it."""
+    """Whether some runs lack a setting, as those of a version without it, and the others do nothing by it.
+
+    Not of the user's names: what their code does without one, nobody knows.
+    """
+    if names_are_users(key.rpartition(".")[0]):
+        return False
     return not all(key in one for one in every) and not any(map(is_set, (one.get(key) for one in every)))
 
 
