@@ -460,6 +460,18 @@ def test_settings_are_folded_between_words_and_read_from_the_left() -> None:
     ]
 
 
+def test_a_table_of_a_users_stage_may_have_rows_of_fewer_cells(tmp_path: Path) -> None:
+    """A sum below, say, with a name and a number alone."""
+    table = Table("", ("layer", "parameters", "kind"), (("dense", "640", "matrix"), ("sum", "640")))
+    result = Result((), tables=(table,), title="layers")
+    lines = printed(60, lambda console: show_result(console, result, tmp_path))
+    assert [line.split() for line in lines[:3]] == [
+        ["layer", "parameters", "kind"],
+        ["dense", "640", "matrix"],
+        ["sum", "640"],
+    ]
+
+
 def test_a_number_with_an_exponent_is_not_folded() -> None:
     """`1.4e-` and `07` stood below each other."""
     rows = (("20261127-120000-wmma-fp32-ab12cd", "[1] 1.4e-07", "1.5e-05"), ("b", "0.5000", "2"))

@@ -199,7 +199,7 @@ def _folded(cell: str, width: int, ends: str = CELL_ENDS) -> str:
 
 def of_words(table: Table) -> list[str]:
     """The columns, behind the first, whose cells are words and not numbers: they are read from the left."""
-    columns = zip(table.columns, *table.rows, strict=True)
+    columns = zip_longest(table.columns, *table.rows, fillvalue="")
     return [name for name, *cells in columns if any(cells) and all(not cell or cell[0].isalpha() for cell in cells)]
 
 
