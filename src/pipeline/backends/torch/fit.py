@@ -22,7 +22,7 @@ from pipeline.backends.torch.joined import Lead
 from pipeline.backends.torch.lean_import import lean_import
 from pipeline.backends.torch.lowering import Lowering
 from pipeline.backends.torch.net import check_sketch, example, initial_net, made, peak_memory
-from pipeline.backends.torch.peers import Alone, Others, Peers, accounts, data_parallel, group_of_one, not_observed
+from pipeline.backends.torch.peers import Alone, Others, Peers, accounts, data_parallel, not_observed, rehearsed
 from pipeline.backends.torch.quiet import quiet_lightning
 from pipeline.backends.torch.settings import runtime_settings
 from pipeline.backends.torch.step import optimizer_of
@@ -142,7 +142,7 @@ def check_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> N
         if several and resolved.place.kind != "cpu":
             return
         # Of several, which are not there yet, it may need the group, as ZeroRedundancyOptimizer does.
-        with group_of_one() if several else contextlib.nullcontext():
+        with rehearsed(experiment.device.processes) if several else contextlib.nullcontext():
             check_own_optimizer(experiment, lambda: optimizer_of(net, experiment, lowering, shapes))
 
 

@@ -182,7 +182,9 @@ def backend_of(resolved: Resolved) -> str:
 
 def connect(folder: Path, group: Group, backend: str) -> None:
     """Join the group, by a file in `folder`: all are on this machine, where no network is asked."""
-    with _on_this_machine():
+    before = os.environ.get("GLOO_SOCKET_IFNAME")
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    try:
         dist.init_process_group(
             backend,
             init_method=f"file://{folder / 'group'}",
@@ -190,29 +192,21 @@ def connect(folder: Path, group: Group, backend: str) -> None:
             world_size=group.count,
             timeout=timedelta(seconds=ANSWER_S),
         )
+    finally:
+        if before is None:
+            del os.environ["GLOO_SOCKET_IFNAME"]
 
 
 @contextlib.contextmanager
-def group_of_one() -> Iterator[None]:
-    """A group of this process alone, for what asks for the group that it will be in. On the CPU."""
-    with _on_this_machine():
-        store = dist.HashStore()  # type: ignore[attr-defined]  # documented, and not among torch's exports
-        dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+def rehearsed(count: int) -> Iterator[None]:
+    """A group of so many processes without the others, for what asks who is in it: torch's own, which sends nothing."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=count)
     try:
         yield
     finally:
         disconnect()
-
-
-@contextlib.contextmanager
-def _on_this_machine() -> Iterator[None]:
-    before = os.environ.get("GLOO_SOCKET_IFNAME")
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["GLOO_SOCKET_IFNAME"]
 
 
 def disconnect() -> None:
