@@ -272,6 +272,17 @@ def test_a_setting_that_an_older_run_lacks_and_that_does_nothing_is_no_row(tmp_p
     assert differing([none, other], "config") == {"model.dropout": [0.0, 0.1]}
 
 
+def test_a_setting_that_does_nothing_does_not_explain_other_values_of_the_environment(tmp_path: Path) -> None:
+    """The configs read alike, but for a setting that one run lacks; what stood behind a variable may differ."""
+    accounts = []
+    for number, more in enumerate(({}, {"dropout": 0.0})):
+        model = {"_target_": "pipeline.models.mlp.Mlp", "units": "${oc.env:UNITS}", **more}
+        journal = Journal.begin(tmp_path / "runs", "of", {"model": model})
+        journal.write_receipt({**RECEIPT, "config_sha256": f"{number}" * 64})
+        accounts.append(account_of(journal.folder))
+    assert differing(accounts, "config") == {"config_sha256": ["0" * 64, "1" * 64]}
+
+
 def test_a_name_of_the_users_that_a_run_lacks_is_a_difference_whatever_its_value(tmp_path: Path) -> None:
     """Their function may do by default what `stage.arguments.shuffle=false` turns off."""
     accounts = []

@@ -114,7 +114,8 @@ def differing(accounts: Sequence[Account], section: str) -> dict[str, list[Any]]
     unset = [key for key in found if section == "config" and _is_unset_or_absent(key, every)]
     for key in unset:
         del found[key]
-    if unset or not {*found} <= {FILLED, SEEDLESS}:  # they say why the hashes differ
+    explained = unset and not any(map(names_in, every))  # else also by the values of variables, perhaps
+    if explained or not {*found} <= {FILLED, SEEDLESS}:  # they say why the hashes differ
         found.pop(FILLED, None)
     if {*found} != {"seed", SEEDLESS}:
         found.pop(SEEDLESS, None)
