@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from pipeline.machine import memory
 from pipeline.machine.free_memory import free_in_groups
+from pipeline.runs.peaks import peaks
 
 BIG = """
 import subprocess, sys
@@ -46,3 +50,20 @@ def test_the_page_cache_of_a_control_group_is_free(tmp_path: Path) -> None:
         (tmp_path / group / "memory.current").write_text(f"{used}\n")
         (tmp_path / group / "memory.stat").write_text(stat)
     assert free_in_groups(tmp_path, "a/b") == [9000, 8500]
+
+
+def test_peak_memory_is_a_metric_where_the_receipt_knows_it_of_the_whole_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In MiB. No grid and no listing could compare it: a result had it in words alone."""
+    mib = 2**20
+    alone = {"peak_memory": {"process_bytes": 300 * mib, "device_bytes": 5 * mib}}
+    together = {"count": 2, "each": [{"peak_bytes": 100 * mib}, {"peak_bytes": 50 * mib}]}
+    for receipt, found in (
+        (alone, {"peak_memory": 300, "device_peak_memory": 5}),
+        (alone | {"processes": together}, {"peak_memory": 150, "device_peak_memory": 5}),
+        (alone | {"processes": {"count": 2, "each": []}}, {"device_peak_memory": 5}),
+        (alone | {"of_the_last_process": ["peak_memory"]}, {}),
+        ({}, {}),
+    ):
+        assert {one.name: one.value for one in peaks(receipt)} == found
+    monkeypatch.setattr(memory, "forked", True)  # less than that of a process which has done the imports itself
+    assert next((one.name, one.unit, one.direction) for one in peaks(alone)) == ("cell_peak_memory", "MiB", "min")

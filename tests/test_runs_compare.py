@@ -81,18 +81,6 @@ def test_each_difference_is_named_by_section_and_key(tmp_path: Path) -> None:
     assert "The same: data." in text and "python" not in text
 
 
-def test_peak_memory_is_compared_and_decides_nothing(tmp_path: Path) -> None:
-    """Whether a precision takes less memory no command compared. Of a resumed run it is that of a part alone."""
-    root = tmp_path / "runs"
-    peaks = [{"peak_memory": {"process_bytes": size * 2**20}} for size in (300, 200)]
-    first, second = (a_run(root, 0.5, **peak) for peak in peaks)
-    resumed = a_run(root, 0.5, **peaks[1], of_the_last_process=["peak_memory"])
-    text = compared(first, second)
-    assert ["process_peak_mib", "300.0000", "200.0000", "-100"] in words(text), text
-    assert "the results are the same; only times and memory differ" in " ".join(text.split())
-    assert ["process_peak_mib", "300.0000", "-"] in words(compared(first, resumed))
-
-
 def test_a_run_that_failed_is_called_so(tmp_path: Path) -> None:
     """A run of two cells of three stood beside a whole one, and nothing differed."""
     root = tmp_path / "runs"

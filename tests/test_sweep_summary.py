@@ -43,7 +43,7 @@ from pipeline.sweep.notes import below_table, notes_of
 from pipeline.sweep.pivot import Pivot
 from pipeline.sweep.plan import Cell, label_of
 from pipeline.sweep.schedule import Outcome
-from pipeline.sweep.summary import draw, show, write_csv
+from pipeline.sweep.summary import draw, show, table, write_csv
 
 
 def entry(number: int, swept: Mapping[str, str], metrics: Mapping[str, float]) -> Entry:
@@ -59,6 +59,24 @@ def shown(found: Sequence[Entry], by: Sweep | None = None) -> list[str]:
     written = io.StringIO()
     show(Console(file=written, width=100), found, by)
     return written.getvalue().splitlines()
+
+
+def test_peak_memory_stands_beside_the_rate_where_all_have_it() -> None:
+    """That of the GPU, where there is one; those of a command and of a forked cell have two names."""
+
+    def one(number: int, *names: str) -> Entry:
+        measured = [Metric("test/loss", 0.5), Metric("images_per_s", 100.0, "images/s", "time", "max")]
+        measured += [Metric(name, 3200.5 + number, "MiB", "memory", "min") for name in names]
+        return entry_of(Cell(number, {"model": f"m{number}"}, {}, [], None, None), *measured)
+
+    both = ("cell_peak_memory", "device_peak_memory")
+    for first, second, heads in (
+        (both, both, ("images_per_s (images/s)", "device_peak_memory (MiB)")),
+        (both, both[:1], ("images_per_s (images/s)", "cell_peak_memory (MiB)")),
+        (both[:1], ("peak_memory",), ("images_per_s (images/s)",)),
+    ):
+        assert table([one(0, *first), one(1, *second)]).columns == ("model", "test/loss", *heads)
+    assert table([one(0, *both), one(1, *both)]).rows[0][-1] == "3,200"
 
 
 def test_the_best_is_chosen_by_the_validation_figure() -> None:
@@ -323,6 +341,12 @@ def test_too_few_seeds_are_not_compared_and_a_line_says_so(tmp_path: Path) -> No
     one = [one for one in trained if one.cell.swept["seed"] == "0"]
     skipped = Entry(Cell(9, {"model": "c", "seed": "0"}, {}, [], None, None), "skipped", "no GPU", None, {}, None)
     assert shown([*one, skipped])[-1].startswith("one seed each: a small difference may be chance")
+    peaks = [
+        replace(each, metrics=by_name([Metric("cell_peak_memory", 255.1, "MiB", "memory", "min")])) for each in one
+    ]
+    assert shown(peaks, Sweep(best="cell_peak_memory"))[-1].startswith(
+        "one seed each: a small difference may be chance"
+    )
     saved: Any = SimpleNamespace(stage=Evaluate(), solver=SimpleNamespace(seeds=1), dataset=None)
     evaluated = [replace(each, cell=replace(each.cell, experiment=saved)) for each in one]
     timed = [replace(each, metrics=by_name([rate("speed", 5.0 + at, "images")])) for at, each in enumerate(one)]

@@ -198,7 +198,11 @@ def record(
 
 
 def result_of_stage(experiment: Experiment, resolved: Resolved, run: Run, beside: DynamicImports) -> Result:
-    """Run the stage. Its result, with all notes; what was imported while it ran is kept however it ends."""
+    """Run the stage. Its result, with peak memory and all notes; what was imported while it ran is kept however it
+    ends.
+    """
+    from pipeline.runs.json_files import read_json
+    from pipeline.runs.peaks import peaks
     from pipeline.runs.result import Result
 
     try:
@@ -211,8 +215,9 @@ def result_of_stage(experiment: Experiment, resolved: Resolved, run: Run, beside
             f"stage={choice(experiment.stage)}: run() gives {thing(result)}; give a {Result.__module__}.Result"
         )
     note_others(resolved, run)
+    metrics = (*result.metrics, *peaks(read_json(run.folder / "receipt.json")))
     every = tuple(dict.fromkeys((*run.notes, *result.notes)))
-    return replace(result, title=experiment.name, last_epoch=run.last_epoch, notes=every)
+    return replace(result, metrics=metrics, title=experiment.name, last_epoch=run.last_epoch, notes=every)
 
 
 def _journal(experiment: Experiment, checkpoint: Checkpoint | None) -> Journal:

@@ -26,6 +26,8 @@ OUT_OF_MEMORY = (
     "cannot allocate memory",
 )
 
+forked = False  # whether this process began as a fork of one that had imported the framework (`sweep/worker.py`)
+
 
 def process_bytes() -> int:
     """What this process has in RAM now."""

@@ -284,9 +284,9 @@ def change(difference: float) -> str:
 
 
 def figure_of(value: float, kind: str) -> str:
-    """The value of a metric of this kind: of a time or a rate three digits, of a count that is whole none behind the
-    point."""
-    if kind == "time" and 0.001 <= value < HUGE:
+    """The value of a metric of this kind: of a time, a rate or memory three digits, of a count that is whole none
+    behind the point."""
+    if kind in ("time", "memory") and 0.001 <= value < HUGE:
         return digits(value)
     return f"{value:,.0f}" if kind == "count" and float(value).is_integer() else figure(value)
 

@@ -12,7 +12,7 @@ from pipeline.experiment import is_set
 from pipeline.runs.choices import names_are_users
 from pipeline.runs.json_files import read_json
 from pipeline.runs.listing import config_of, flat_config
-from pipeline.runs.result import Metric, by_name, metrics_of, read_result
+from pipeline.runs.result import Metric, metrics_of, read_result
 from pipeline.variables import names_in
 
 RESUMPTION = "resumption"  # with what a run went on that differed from its beginning; empty of most runs
@@ -33,9 +33,7 @@ ABSENT = "-"  # of a key that one of the runs does not have
 
 @dataclass(frozen=True)
 class Account:
-    """What one run says of itself: `sections` by name, each with its values by key; `metrics` by name, with the
-    receipt's peak memory.
-    """
+    """What one run says of itself: `sections` by name, each with its values by key; `metrics` by name."""
 
     folder: Path
     sections: Mapping[str, Mapping[str, Any]]
@@ -77,16 +75,7 @@ def account_of(folder: Path) -> Account:
     }
     missing = {"config.yaml": config, "receipt.json": receipt, "result.json": read_result(folder)}
     without = tuple(name for name, found in missing.items() if not found)
-    metrics = {**metrics_of(folder), **by_name(_peaks(receipt))}
-    return Account(folder, sections, receipt.get("weights_sha256"), metrics, without, modules, foremost)
-
-
-def _peaks(receipt: Mapping[str, Any]) -> list[Metric]:
-    """The peak memory of a training, which its result has only in words. After `resume` it is of a part: left out."""
-    if "peak_memory" in receipt.get("of_the_last_process", ()):
-        return []
-    peaks = {key.removesuffix("_bytes"): peak for key, peak in receipt.get("peak_memory", {}).items()}
-    return [Metric(f"{of}_peak_mib", peak / 2**20, "MiB", "memory", "min") for of, peak in peaks.items()]
+    return Account(folder, sections, receipt.get("weights_sha256"), metrics_of(folder), without, modules, foremost)
 
 
 def _targets(config: Mapping[str, Any]) -> list[str]:

@@ -65,7 +65,7 @@ def _another_seed_decides(pivot: Pivot) -> bool:
     entries = (entry for found in pivot.positions.values() for entry in found)
     experiments = [entry.cell.experiment for entry in entries if entry.cell.experiment is not None]
     alone = (seeds_of(one)[1] == 1 and one.stage.seeds_by is None and _trains(one.stage) for one in experiments)
-    return pivot.kind(pivot.judge) == "result" and bool(experiments) and all(alone)
+    return pivot.kind(pivot.judge) in ("result", "memory") and bool(experiments) and all(alone)
 
 
 def _trains(stage: Stage) -> bool:

@@ -12,6 +12,7 @@ from pipeline.experiment.settings import Sweep
 from pipeline.runs import listing
 from pipeline.runs.better import better_of
 from pipeline.runs.judged_on import GIVEN_OTHERWISE, examples_of, says_which
+from pipeline.runs.peaks import PEAKS
 from pipeline.runs.result import judged_by
 from pipeline.spec import group_of
 from pipeline.sweep import texts
@@ -34,8 +35,8 @@ class Pivot:
 
     `name` is the metric that is shown, `judge` the one that the best is chosen by: that of `by`, else that of
     the validation data where every result has it, so that the test data choose nothing. `beside`: where no key goes
-    across, what the machine took for it, the first metric of kind `time` that every result has. Cells that declare
-    nothing of their metrics have those side by side.
+    across, what the machine took for it: the first metric of kind `time` that every result has, and peak memory. Cells
+    that declare nothing of their metrics have those side by side.
     """
 
     def __init__(self, found: Sequence[Entry], by: Sweep | None = None) -> None:
@@ -64,9 +65,11 @@ class Pivot:
         self.across = across
         self.down = [key for key in keys if key != across] or list(found[0].cell.swept)[:1]
         self.columns = _values(found, across) if across else [""]
-        timed = (one.name for one in self.declared.values() if one.kind == "time" and one.name != self.name)
-        everywhere = [name for name in timed if all(name in metrics for metrics in results)]
-        beside = self.known[1:MOST_METRICS] if self.several else everywhere[:1]
+        others = (one for one in self.declared.values() if one.name != self.name)
+        everywhere = [one for one in others if all(one.name in metrics for metrics in results)]
+        timed = [one.name for one in everywhere if one.kind == "time"]
+        peaks = [one.name for one in everywhere if one.name in PEAKS]
+        beside = self.known[1:MOST_METRICS] if self.several else [*timed[:1], *peaks[-1:]]
         self.beside = () if across else tuple(beside)
         self.title = "metrics" if self.several and self.beside else self.named(self.name)
         self.positions: dict[Position, list[Entry]] = {}

@@ -11,6 +11,7 @@ from pipeline.errors import UserError, bad_choice
 from pipeline.experiment.metrics import name_of
 from pipeline.experiment.settings import Sought
 from pipeline.runs.better import ENDS, check_direction
+from pipeline.runs.peaks import PEAKS
 from pipeline.runs.records import EPOCH, read_metrics
 from pipeline.runs.result import by_name, metrics_of, read_result
 from pipeline.spec import choice, is_shipped
@@ -105,6 +106,7 @@ def _known(experiment: Experiment) -> dict[str, Any]:
     units = (task.unit,) if isinstance(task.unit, str) else task.may_count  # by the class: no example is read yet
     found: dict[str, Any] = {
         **{f"{unit}_per_s": "max" for unit in units},
+        **dict.fromkeys(PEAKS, "min"),
         "train/learning_rate": "none",
         "train/gradient_norm": "none",
     }

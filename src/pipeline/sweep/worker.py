@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cli.exits import SIGNALS, status_of, stop_on_signals
+from pipeline.machine import memory
 from pipeline.machine.device import count_by_bus, gpus, shut_down_nvml
 from pipeline.sweep.cell import OVERDUE_SECONDS, end_with
 
@@ -120,6 +121,7 @@ def fork(command: dict[str, Any], channel: Channel) -> int:
 
 def become_cell(command: dict[str, Any]) -> None:
     """Its own process group, signals, files and environment."""
+    memory.forked = True
     with suppress(OSError):
         os.setpgid(0, 0)
     signal.set_wakeup_fd(-1)

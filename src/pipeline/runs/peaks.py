@@ -1,0 +1,31 @@
+"""The peak memory of a run as metrics, by which runs and cells are compared: a receipt has it in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.machine import memory
+from pipeline.runs.result import Metric
+
+PROCESS, CELL, DEVICE = "peak_memory", "cell_peak_memory", "device_peak_memory"  # in MiB
+PEAKS = (PROCESS, CELL, DEVICE)
+
+
+def peaks(receipt: Mapping[str, Any]) -> tuple[Metric, ...]:
+    """Of this process, or of all processes together, and of the GPU's allocator (the first of several), up to the end
+    of training.
+
+    A cell that was forked from a worker has another name for its own: without the imports it is lower by a third or so,
+    and would stand beside that of a command. What the receipt does not know of the whole run is left out: a resumed one
+    has that of its last process alone, and the first of several processes may not know that of the others.
+    """
+    found = receipt.get("peak_memory", {})
+    if not found or "peak_memory" in receipt.get("of_the_last_process", ()):
+        return ()
+    own, several = found["process_bytes"], receipt.get("processes", {})
+    if several.get("count", 1) > 1:
+        each = [one["peak_bytes"] for one in several.get("each", ())]
+        own = sum(each) if each else None
+    known = {CELL if memory.forked else PROCESS: own, DEVICE: found.get("device_bytes")}
+    return tuple(Metric(of, size / 2**20, "MiB", "memory", "min") for of, size in known.items() if size is not None)
