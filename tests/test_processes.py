@@ -256,15 +256,14 @@ class Sharded(Optimizer):
     def slots(self):
         return 0
     def torch(self, parameters):
-        both = torch.distributed.new_group([0, 1])
-        return ZeroRedundancyOptimizer(parameters, torch.optim.SGD, process_group=both, lr=self.learning_rate)
+        return ZeroRedundancyOptimizer(parameters, torch.optim.SGD, lr=self.learning_rate)
 """
 
 
 @two_cores
 @pytest.mark.wide
 def test_an_optimizer_of_ones_own_that_needs_the_other_processes_trains(tmp_path: Path) -> None:
-    """It was made before there were any, and refused; then in a group of one process, which has no rank 1."""
+    """It was made before there were any, and refused."""
     write_files(tmp_path, {"sharded.py": SHARDED, "conf/optimizer/sharded.yaml": "_target_: sharded.Sharded\n"})
     path = f"{tmp_path}:{environment().get('PYTHONPATH', '')}"
     words = ("--config-dir", "conf", "dataset=digits", "optimizer=sharded", "training.steps=3", "device.processes=2")

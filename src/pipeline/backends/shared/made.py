@@ -20,8 +20,11 @@ def check_optimizer(experiment: Experiment, made: Any, wanted: type[Any], called
 
 
 def check_own_optimizer(experiment: Experiment, make: Callable[[], object]) -> None:
-    """Refuse an optimizer of the user's that cannot be made, before its run begins. Raises UserError."""
-    if is_shipped(experiment.optimizer):
+    """Refuse an optimizer of the user's that cannot be made, before its run begins. Raises UserError.
+
+    Of several processes, not there yet, it may need the others, as torch's ZeroRedundancyOptimizer does.
+    """
+    if is_shipped(experiment.optimizer) or experiment.device.processes > 1:
         return
     try:
         make()

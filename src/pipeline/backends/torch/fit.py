@@ -22,7 +22,7 @@ from pipeline.backends.torch.joined import Lead
 from pipeline.backends.torch.lean_import import lean_import
 from pipeline.backends.torch.lowering import Lowering
 from pipeline.backends.torch.net import check_sketch, example, initial_net, made, peak_memory
-from pipeline.backends.torch.peers import Alone, Others, Peers, accounts, data_parallel, not_observed, rehearsed
+from pipeline.backends.torch.peers import Alone, Others, Peers, accounts, data_parallel, not_observed
 from pipeline.backends.torch.quiet import quiet_lightning
 from pipeline.backends.torch.settings import runtime_settings
 from pipeline.backends.torch.step import optimizer_of
@@ -37,7 +37,6 @@ from pipeline.models import Shapes, weights
 from pipeline.profilers import Subject
 from pipeline.runs.fit import Fit, Predict
 from pipeline.runs.weights import Weights, digests
-from pipeline.spec import is_shipped
 
 with lean_import():
     import pytorch_lightning as pl
@@ -138,12 +137,7 @@ def check_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> N
         if experiment.optimizer.asks_the_model:
             every = {name: shape for name, _, shape in weights.parameters_torch(net)}
             experiment.kinds_of_update(every, shapes.outputs[-1])
-        several = experiment.device.processes > 1 and not is_shipped(experiment.optimizer)
-        if several and resolved.place.kind != "cpu":
-            return
-        # Of several, which are not there yet, it may need the group, as ZeroRedundancyOptimizer does.
-        with rehearsed(experiment.device.processes) if several else contextlib.nullcontext():
-            check_own_optimizer(experiment, lambda: optimizer_of(net, experiment, lowering, shapes))
+        check_own_optimizer(experiment, lambda: optimizer_of(net, experiment, lowering, shapes))
 
 
 def check_size(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> None:

@@ -197,18 +197,6 @@ def connect(folder: Path, group: Group, backend: str) -> None:
             del os.environ["GLOO_SOCKET_IFNAME"]
 
 
-@contextlib.contextmanager
-def rehearsed(count: int) -> Iterator[None]:
-    """A group of so many processes without the others, for what asks who is in it: torch's own, which sends nothing."""
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=count)
-    try:
-        yield
-    finally:
-        disconnect()
-
-
 def disconnect() -> None:
     """Leave the group, if in one."""
     if dist.is_initialized():
