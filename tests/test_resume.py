@@ -127,7 +127,7 @@ def result_of(run: Path) -> dict[str, Any]:
     """All of result.json but for times, memory and rates."""
     result = read_json(run / "result.json")
     of_machine = {name for name, one in result["declared"].items() if one["kind"] in ("time", "memory")}
-    for part in ("scalars", "last_epoch"):
+    for part in ("scalars", "last_epoch", "declared"):  # of a part of its training no run gives a peak of memory
         result[part] = {name: value for name, value in result[part].items() if name not in of_machine}
     result["table"] = [row for row in result["table"] if row[0] not in TIMED_ROWS]
     return result
