@@ -542,7 +542,8 @@ def test_mistakes(tmp_path: Path) -> None:
     )
     assert refused(tmp_path, *one, "hydra.sweeper.metric=test/acuracy") == (
         "hydra.sweeper.metric=test/acuracy: no such choice (did you mean test/accuracy?); choose from "
-        "cell_peak_memory, device_peak_memory, examples_per_s, images_per_s, peak_memory, test/accuracy, test/loss, test/macro_f1, test/macro_precision, "
+        "cell_peak_memory, device_peak_memory, examples_per_s, images_per_s, peak_memory, "
+        "test/accuracy, test/loss, test/macro_f1, test/macro_precision, "
         "test/macro_recall, train/accuracy, "
         "train/gradient_norm, train/learning_rate, train/loss, validation/accuracy, validation/loss"
     )

@@ -215,9 +215,11 @@ def result_of_stage(experiment: Experiment, resolved: Resolved, run: Run, beside
             f"stage={choice(experiment.stage)}: run() gives {thing(result)}; give a {Result.__module__}.Result"
         )
     note_others(resolved, run)
-    metrics = (*result.metrics, *peaks(read_json(run.folder / "receipt.json")))
+    found = peaks(read_json(run.folder / "receipt.json")) if run.profile is None else ()  # a profiler keeps its records
     every = tuple(dict.fromkeys((*run.notes, *result.notes)))
-    return replace(result, metrics=metrics, title=experiment.name, last_epoch=run.last_epoch, notes=every)
+    return replace(
+        result, metrics=(*result.metrics, *found), title=experiment.name, last_epoch=run.last_epoch, notes=every
+    )
 
 
 def _journal(experiment: Experiment, checkpoint: Checkpoint | None) -> Journal:
