@@ -123,7 +123,7 @@ def as_setting(flag: str) -> str:
 def _elsewhere(key: str, near: Sequence[str] = ()) -> str:
     """Which choices have such a key, or that it is a group, in words, by the files of the configs.
 
-    `near`: keys of its own group that are like it, which come before those of other groups.
+    `near`: similar keys of the same group, which come before those of other groups.
     """
     group, _, name = key.rpartition(".")
     if not re.fullmatch(r"\w+", name):
