@@ -32,11 +32,15 @@ def half_width(values: Sequence[float]) -> float | None:
 @dataclass(frozen=True)
 class Paired:
     """How far one thing lies from another: the mean of the differences of `n` pairs, and `half` of its confidence
-    interval; None where all differences are the same, and where one is not finite (the mean is then NaN)."""
+    interval; None where all differences are the same, and where one is not finite (the mean is then NaN).
+
+    `p`: how often chance alone gives a mean as far from 0, by Student's test; 1 where there is no interval.
+    """
 
     n: int
     mean: float
     half: float | None
+    p: float
 
     @property
     def shown(self) -> bool:
@@ -54,7 +58,25 @@ def paired(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Paired | N
     if len(differences) < LEAST_RUNS:
         return None
     mean = statistics.fmean(differences) if all(map(math.isfinite, differences)) else math.nan
-    return Paired(len(differences), mean, half_width(differences))
+    half = half_width(differences)
+    return Paired(len(differences), mean, half, 1.0 if half is None else _p_value(differences))
+
+
+def corrected(found: Sequence[Paired]) -> list[float]:
+    """The `p` of each of several differences that are looked at together: with many, one is far from 0 by chance.
+
+    Of those that are at most 1 - CONFIDENCE, that share is expected to be chance. Source: Y. Benjamini, Y. Hochberg,
+    Journal of the Royal Statistical Society B 57, 1995, page 289.
+    """
+    from scipy import stats
+
+    return [float(p) for p in stats.false_discovery_control([one.p for one in found])] if found else []
+
+
+def _p_value(differences: Sequence[float]) -> float:
+    from scipy import stats
+
+    return float(stats.ttest_1samp(differences, 0).pvalue)
 
 
 def of_median(values: Sequence[float]) -> tuple[float, float] | None:

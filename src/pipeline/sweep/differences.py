@@ -8,17 +8,18 @@ from pathlib import Path
 from pipeline.contracts import Stage
 from pipeline.experiment.settings import Sweep
 from pipeline.report.csv_file import csv_file
-from pipeline.report.intervals import CONFIDENCE, LEAST_RUNS, Paired, paired
+from pipeline.report.intervals import CONFIDENCE, LEAST_RUNS, Paired, corrected, paired
 from pipeline.report.table import file_heads
 from pipeline.sweep.entries import Entry
 from pipeline.sweep.pivot import Pivot, Position
 from pipeline.sweep.plan import seeds_of
 
 FILE = "differences.csv"
-COLUMNS = ("metric", "seeds", "difference", "low", "high")
-INTERVAL = f"{CONFIDENCE:.0%} interval of the differences, seed by seed"
-UNDECIDED = f"~ not shown to be worse than it: {INTERVAL}"
-DECIDED = f"all other results are worse: {INTERVAL}"
+COLUMNS = ("metric", "seeds", "difference", "low", "high", "p")
+LEVEL = 1 - CONFIDENCE
+TESTS = f"paired t tests at {LEVEL:.0%}, Benjamini-Hochberg"
+UNDECIDED = f"~ not shown to be worse than it: {TESTS}"
+DECIDED = f"all other results are worse: {TESTS}"
 MAY_BE_CHANCE = "a small difference may be chance; seed=0,1,2 shows whether it is"
 
 
@@ -39,9 +40,9 @@ def from_best(pivot: Pivot, name: str | None = None) -> dict[Position, Paired]:
 
 def undecided(pivot: Pivot) -> set[Position]:
     """The places that are not shown to be worse than the best: one with a worse median may have the better mean."""
-    worse = 1 if pivot.better() == "min" else -1
-    found = from_best(pivot).items()
-    return {position for position, difference in found if not (difference.shown and worse * difference.mean > 0)}
+    worse, found = 1 if pivot.better() == "min" else -1, from_best(pivot)
+    tested = zip(found.items(), corrected([*found.values()]), strict=True)
+    return {position for (position, one), p in tested if not (p <= LEVEL and worse * one.mean > 0)}
 
 
 def notes(pivot: Pivot) -> list[str]:
@@ -75,14 +76,14 @@ def _trains(stage: Stage) -> bool:
 
 def write_csv(path: Path, found: Sequence[Entry], by: Sweep | None = None) -> None:
     """A row for each place and metric (the judging one, and that of the table): its mean difference from the best, with
-    the ends of the interval. No file where nothing can be compared."""
+    the ends of its interval and its corrected p. No file where nothing can be compared."""
     pivot = Pivot(found, by)
     names = dict.fromkeys((pivot.judge, pivot.name))
-    rows = [
-        (*_settings(pivot, position), name, difference.n, repr(difference.mean), *_ends(difference))
-        for name in names
-        for position, difference in from_best(pivot, name).items()
-    ]
+    rows = []
+    for name in names:
+        found = from_best(pivot, name)
+        for (position, one), p in zip(found.items(), corrected([*found.values()]), strict=True):
+            rows.append((*_settings(pivot, position), name, one.n, repr(one.mean), *_ends(one), repr(p)))
     if not rows:
         return
     keys = [*pivot.down, *([pivot.across] if pivot.across else [])]
