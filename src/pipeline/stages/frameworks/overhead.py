@@ -13,6 +13,7 @@ from pipeline.kernels.cpu.ceilings import ALONE
 from pipeline.machine.device import gpus
 from pipeline.machine.environment import environment
 from pipeline.machine.host import cpu_name
+from pipeline.report.intervals import ENOUGH
 from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import run_folders
 from pipeline.runs.receipt import version_of
@@ -20,7 +21,7 @@ from pipeline.runs.records import Status, read_config, read_status
 from pipeline.runs.result import Metric, metrics_of
 from pipeline.runs.saved import code_now
 from pipeline.stages.by_framework import core_count
-from pipeline.stages.graph.amortised import FEWEST, ms
+from pipeline.stages.graph.amortised import ms
 from pipeline.stages.graph.stage import Graph
 
 WAYS = {"torch": "torch_", "tensorflow": "tf_", "jax": "jax_"}  # how the names of its ways begin
@@ -82,7 +83,7 @@ def _ways(metrics: Mapping[str, Metric], begins: str) -> list[str]:
     names = dict.fromkeys(
         name.partition("/")[0] for name in metrics if name.startswith(begins) and name.endswith("/launch")
     )
-    return [name for name in names if metrics[f"{name}/{_most(metrics, name)}/samples"].value >= FEWEST]
+    return [name for name in names if metrics[f"{name}/{_most(metrics, name)}/samples"].value >= ENOUGH]
 
 
 def _most(metrics: Mapping[str, Metric], way: str) -> int:

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.backends.shared.form_bench import Found
-from pipeline.report.intervals import lie_apart
-
-FEWEST = 5  # samples
+from pipeline.report.intervals import ENOUGH, lie_apart
 
 
 @dataclass(frozen=True)
@@ -38,17 +36,17 @@ def crossover(eager: Cost, compiled: Cost) -> int | None:
 
 
 def distinguishable(one: Found, other: Found) -> bool:
-    """Whether the ranges of their later steps lie apart; both were timed. Fewer than FEWEST samples have no range."""
+    """Whether the ranges of their later steps lie apart; both were timed. Fewer than ENOUGH samples have no range."""
     if few(one, other):
         return False
     return lie_apart(*(steps(each, max(each.samples)) for each in (one, other)))
 
 
 def few(one: Found, other: Found) -> bool:
-    """Whether either has fewer than FEWEST samples of its later steps, or none among as many as the other; both were
+    """Whether either has fewer than ENOUGH samples of its later steps, or none among as many as the other; both were
     timed."""
     most = max(*one.samples, *other.samples)
-    return any(len(steps(each, most)) < FEWEST for each in (one, other))
+    return any(len(steps(each, most)) < ENOUGH for each in (one, other))
 
 
 def cost(found: Found) -> Cost | None:

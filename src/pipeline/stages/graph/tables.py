@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pipeline.backends.shared.form_bench import TOLERANCE, Found
 from pipeline.report.csv_file import csv_file
+from pipeline.report.intervals import ENOUGH
 from pipeline.report.table import size as in_bytes
 from pipeline.report.table import small
 from pipeline.runs.result import Metric, Table, count, seconds
 from pipeline.stages.graph.amortised import (
-    FEWEST,
     baseline,
     cost,
     crossover,
@@ -175,7 +175,7 @@ def said(found: Sequence[Found], one: Found) -> str:
     if one.eager or eager is None:
         return ""
     if few(eager, one):
-        return f"unknown: fewer than {FEWEST} samples"
+        return f"unknown: fewer than {ENOUGH} samples"
     if not distinguishable(eager, one):
         return "not distinguishable"
     at = crossed(found, one)

@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.backends.shared.load_bench import Found, median_rate
-
-# Ranges of n samples each of one and the same setting lie apart 2 times in (2n choose n): 1 time in 10 with n = 3, 1 in
-# 126 with 5.
-ENOUGH = 5
+from pipeline.report.intervals import ENOUGH
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
-from pipeline.kernels.timing import FEWEST
 from pipeline.report.canvas import canvas, colour_of, mark_of, plain, save
-from pipeline.report.intervals import lie_apart
+from pipeline.report.intervals import ENOUGH, lie_apart
 from pipeline.report.table import digits
 from pipeline.runs.result import Metric, Table
 from pipeline.stages.wmma.bench import Bench
@@ -40,13 +39,8 @@ class Around:
         return 2 * size**3 / self.seconds[name][next_multiple(size, unit)] / 1e9
 
     def certain(self, name: str, size: int) -> bool:
-        """Whether padding by the unit of `gain` changes more than the samples differ: their ranges do not overlap.
-
-        Fewer than FEWEST have no range to speak of.
-        """
-        ours = self.samples[name][size]
-        padded = self.samples[name][next_multiple(size, self.gain(name, size)[1])]
-        return min(len(ours), len(padded)) >= FEWEST and lie_apart(ours, padded)
+        """Whether padding by the unit of `gain` changes more than the samples differ: their ranges do not overlap."""
+        return lie_apart(*(self.samples[name][n] for n in (size, next_multiple(size, self.gain(name, size)[1]))))
 
     def typical_gain(self, name: str) -> float:
         """The median of `gain` over the sizes that are no multiple of 8; of one that is not certain it is 1."""
@@ -121,7 +115,7 @@ def _best(around: Around, name: str, size: int) -> tuple[str, str]:
 def summary() -> tuple[tuple[str, str], ...]:
     """What the last columns of the tables are."""
     gain = (
-        f"of the best padding, without copies; none: the ranges of the samples overlap, or have fewer than {FEWEST}; "
+        f"of the best padding, without copies; none: the ranges of the samples overlap, or have fewer than {ENOUGH}; "
         "-: uncertain"
     )
     return ("gain", gain), ("by", "the N that it pads to")
