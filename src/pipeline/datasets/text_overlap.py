@@ -16,7 +16,7 @@ from pipeline.tokens import Content
 
 WINDOW = 32  # bytes: texts that have nothing else in common seldom share so many
 ONE_OF = 2**6  # windows, at most
-ENOUGH = 2**12  # windows of a text: its share is then known to a percent or two
+ENOUGH = 2**12  # windows of a text: its share is then known to a few percent, worse where few lines are much of it
 AT_ONCE = 2**22  # bytes of a text, all of whose windows take a tenth of a second
 FEW = 1000  # of a text, with fewer of which a share is given with their number
 PIECE = 2**18  # bytes of text at a time, whose hashes stay in a processor's cache
