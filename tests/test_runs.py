@@ -25,7 +25,7 @@ from pipeline.errors import UserError
 from pipeline.experiment.settings import Settings, Sought
 from pipeline.experiment.training import Checkpoints
 from pipeline.report.table import digits, markdown_rows, of_words, show, show_result, show_table, small
-from pipeline.runs import listing
+from pipeline.runs import listing, records
 from pipeline.runs.checkpoint import Writer
 from pipeline.runs.conditions import check_where, lacking, matching, misspelt
 from pipeline.runs.journal import Journal
@@ -1071,3 +1071,41 @@ def test_a_folder_that_may_not_be_read_hides_no_run(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(Path, "exists", refused)
     assert run_folders(tmp_path) == [journal.folder]
+
+
+def test_what_many_configs_share_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 10,000 runs the YAML took most of the time of a list."""
+    parsed = []
+    whole = records.loaded
+
+    def counted(text: str | bytes) -> object:
+        parsed.append(len(text))
+        return whole(text)
+
+    monkeypatch.setattr(records, "loaded", counted)
+    for seed in range(30):
+        a_run(tmp_path, 0.5, seed=seed, model={"_target_": "my.Net", "units": list(range(100))})
+    every = listed(tmp_path)
+    assert [run.value("seed") for run in every] == list(range(29, -1, -1))
+    assert all(run.config["model.units"] == list(range(100)) for run in every)
+    assert sum(parsed) < 2 * (every[0].folder / "config.yaml").stat().st_size
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &one [1, 2]\nb: *one\n",
+        "a: &one {c: 1}\n<<: *one\nb: 2\n",
+        "<<: {b: 1}\nb: 2\n",
+        "b: 1\nc: 2\n<<: {b: 3}\n",
+        "a: |+\n  b\n\n\nc: 2\n",
+        'a: "one\n  b: two"\nc: 3\n',
+        "a: |\n  b: 1\n\n  c: 2\nd:\n- e\n- f: 1\n# g: 2\nh: {i: 1,\n j: 2}\n",
+        "a: 1\na: 2\n",
+        "a\nb\n",
+        "- a\n- b\n",
+        "",
+    ],
+)
+def test_a_config_read_by_its_groups_is_what_yaml_says(text: str) -> None:
+    assert records.loaded_by_groups(text.encode()) == records.loaded(text)

@@ -71,8 +71,16 @@ def parsed(text: bytes) -> Any:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object such as the receipt; empty where the file does not exist (yet) or is not one."""
     try:
-        value = parsed(read_regular(path))
-    except (OSError, ValueError):
+        return object_of(read_regular(path))
+    except OSError:
+        return {}
+
+
+def object_of(text: bytes) -> dict[str, Any]:
+    """The JSON object that a text is; empty where it is none."""
+    try:
+        value = parsed(text)
+    except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
 

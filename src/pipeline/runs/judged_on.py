@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipeline.runs.json_files import read_json
+from pipeline.machine.regular_file import read_regular
+from pipeline.runs.json_files import object_of, read_json
 
 # Settings of a dataset by which the same examples are given otherwise: to be compared all the same.
 GIVEN_OTHERWISE = ("dataset.channels", "dataset.layout", "dataset.normalise", "dataset.size")
@@ -33,8 +34,15 @@ def measured_otherwise(runs: Iterable[Path], metric: str) -> list[str]:
     measuring = MEASURING if metric.partition("/")[0] in SPLITS else TIMING if metric.endswith("_per_s") else ()
     inside = tuple(f"{module}." for module in measuring)
     hashes: dict[str, set[str]] = {}
-    for run in runs:
-        for module, sha256 in read_json(run / "code.json").items():
+    for text in dict.fromkeys(_text_of(run / "code.json") for run in runs):  # most runs have the same
+        for module, sha256 in object_of(text).items():
             if f"{module}.".startswith(inside):
                 hashes.setdefault(module.removeprefix("pipeline."), set()).add(sha256)
     return [module for module, found in hashes.items() if len(found) > 1]
+
+
+def _text_of(path: Path) -> bytes:
+    try:
+        return read_regular(path)
+    except OSError:
+        return b""

@@ -1,6 +1,7 @@
 """The runs of a folder with what each measured, for stage=runs: filtered, sorted by age or by a metric.
 
-A thousand runs are read in a moment: `result.json` as it lies, `config.yaml` only where a key of it is asked for.
+A thousand runs are read in a moment: `result.json` as it lies, `config.yaml` only where a key of it is asked for, and
+what many configs share once.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pipeline.runs.choices import text_of as setting_text
 from pipeline.runs.json_files import read_json
 from pipeline.runs.judged_on import GIVEN_OTHERWISE, SPLITS, examples_of, measured_otherwise, says_which
 from pipeline.runs.lookup import reap_these, run_folders, status_now
-from pipeline.runs.records import EPOCH, Status, parse, read_config, read_status
+from pipeline.runs.records import EPOCH, Status, loaded_by_groups, parse, read_config, read_status
 from pipeline.runs.result import read_result
 
 TAIL_BYTES = 1 << 16  # of the journal of a run without a result: its last lines; above them in blocks as large
@@ -166,17 +167,17 @@ def _of_other_examples(runs: Sequence[Listed], metric: str) -> list[str]:
     for run in runs:
         seed = run.config.get("seed") if metric.startswith("validation/") else None
         examples.setdefault(seed, set()).add(examples_of(run.folder, metric))
-    keys = says_which(key for run in runs for key in run.config)
     if any(None in one for one in examples.values()):
         return _differing(runs, WHICH if metric.startswith("validation/") else (*DATA, "dataset.test"))
     if all(len(one) == 1 for one in examples.values()):
         return _differing(runs, WHICH) if len(examples) > 1 else []
+    keys = says_which(key for run in runs for key in run.config)
     return _differing(runs, keys) or ([] if _differing(runs, GIVEN_OTHERWISE) else ["examples that differ"])
 
 
 def config_of(folder: Path) -> dict[str, Any]:
     """A run's config with the groups that did not exist when it was saved; of an experiment, and not of a grid."""
-    config = read_config(folder)
+    config = read_config(folder, loaded_by_groups)
     return {**SINCE, **config} if "stage" in config else config
 
 

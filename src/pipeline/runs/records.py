@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -15,6 +17,7 @@ State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED", "PRUNED"]
 CHUNK_BYTES = 1 << 18
 SMALL_CONFIG = 20_000  # bytes, too few for a depth that does harm
 DEEPEST, MOST_VALUES = 100, 1_000_000  # of a config
+GROUPS = re.compile(rb"(?<=\n)(?=[A-Za-z_])")  # a line that is not indented begins the next one
 EPOCH = "epoch/number"  # the metric that an epoch's record has, and a step's has not
 TOO_LONG = "took longer than "  # begins the error of a run that was stopped for its time
 
@@ -74,10 +77,10 @@ def duration(folder: Path, status: Status, now: float | None = None) -> float | 
     return float(last["earlier_s"] + max(0.0, ended - last["time"]))  # the clock may have been set back
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """The resolved config that the run was started with."""
+def read_config(folder: Path, load: Callable[[bytes], Any] | None = None) -> dict[str, Any]:
+    """The resolved config that the run was started with; `load` reads its YAML, else `loaded`."""
     try:
-        value = loaded(read_regular(folder / "config.yaml"))
+        value = (load or loaded)(read_regular(folder / "config.yaml"))
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) and _is_written_out(value) else {}
@@ -103,6 +106,25 @@ def loaded(text: str | bytes) -> Any:
         return yaml.load(text, Loader=loader)
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(str(error)) from None
+
+
+def loaded_by_groups(text: bytes) -> Any:
+    """What `loaded` gives, where many texts share most of their groups, as runs of a folder do: each is parsed once.
+
+    The values are shared, too: they are not to be changed. Raises ValueError.
+    """
+    try:
+        groups = [_loaded_group(group) for group in GROUPS.split(text)]
+    except ValueError:  # a group that cannot stand alone, such as one with an alias
+        return loaded(text)
+    if all(isinstance(group, dict) and len(group) == 1 for group in groups):
+        return {key: value for group in groups for key, value in group.items()}
+    return loaded(text)
+
+
+@lru_cache(maxsize=10_000)
+def _loaded_group(text: bytes) -> Any:
+    return loaded(text)
 
 
 def _is_deep(events: Iterable[Any]) -> bool:
