@@ -36,7 +36,7 @@ from pipeline.runs.lookup import find_run, run_folders
 from pipeline.runs.records import State
 from pipeline.runs.result import Metric, Result, Table, count, rate
 from pipeline.spec import build_as
-from pipeline.stages.about_runs.runs import Runs
+from pipeline.stages.about_runs.runs import Runs, _as_csv
 
 CONF = conf_path()
 CONFIG = {
@@ -1109,3 +1109,12 @@ def test_what_many_configs_share_is_parsed_once(tmp_path: Path, monkeypatch: pyt
 )
 def test_a_config_read_by_its_groups_is_what_yaml_says(text: str) -> None:
     assert records.loaded_by_groups(text.encode()) == records.loaded(text)
+
+
+def test_metrics_of_a_csv_are_read_without_the_configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A metric that some runs lack was sought among their settings."""
+    a_run(tmp_path, 0.9)
+    a_run(tmp_path, 0.8, state="KILLED")
+    monkeypatch.setattr(listing, "config_of", None)
+    rows = list(csv.DictReader(_as_csv(listed(tmp_path), ()).splitlines()))
+    assert [row["test/accuracy"] for row in rows] == ["", "0.9"]

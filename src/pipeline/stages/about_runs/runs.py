@@ -202,8 +202,9 @@ def _as_csv(runs: Sequence[Listed], columns: Sequence[str]) -> str:
     writer = csv_rows(file)
     writer.writerow([*HEAD, *named])
     for run in runs:
-        values = [plain(run.value(name)) if run.has(name) else None for name in names]
-        writer.writerow([*_head(run).values(), *values])
+        settings = [plain(run.value(name)) for name in columns]
+        measured = [plain(run.metrics.get(name)) for name in names[len(columns) :]]
+        writer.writerow([*_head(run).values(), *settings, *measured])
     return file.getvalue()
 
 
