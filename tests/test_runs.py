@@ -25,7 +25,7 @@ from pipeline.errors import UserError
 from pipeline.experiment.settings import Settings, Sought
 from pipeline.experiment.training import Checkpoints
 from pipeline.report.table import digits, markdown_rows, of_words, show, show_result, show_table, small
-from pipeline.runs import listing, records
+from pipeline.runs import listing, lookup, records
 from pipeline.runs.checkpoint import Writer
 from pipeline.runs.conditions import check_where, lacking, matching, misspelt
 from pipeline.runs.journal import Journal
@@ -1118,3 +1118,13 @@ def test_metrics_of_a_csv_are_read_without_the_configs(tmp_path: Path, monkeypat
     monkeypatch.setattr(listing, "config_of", None)
     rows = list(csv.DictReader(_as_csv(listed(tmp_path), ()).splitlines()))
     assert [row["test/accuracy"] for row in rows] == ["", "0.9"]
+
+
+def test_a_run_named_whole_is_found_without_a_look_at_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 200 runs to delete, among 10,000, each was sought among all."""
+    run, other = a_run(tmp_path, 0.9), a_run(tmp_path, 0.8)
+    longer = shutil.copytree(run, tmp_path / f"{run.name}-copy")
+    monkeypatch.setattr(lookup, "run_folders", None)
+    assert [find_run(tmp_path, folder.name) for folder in (run, other, longer)] == [run, other, longer]

@@ -63,12 +63,14 @@ def _meant(root: Path, reference: str, holding: str) -> Path:
     if reference and read_status(folder) is not None:
         return folder.absolute()
     root = Path(root).absolute()
+    whole = root / reference
+    if reference not in ("latest", "..") and whole.parent == root and _has_status(whole):
+        return whole  # without a look at the others, of which there may be thousands
     folders = run_folders(root)
     if reference == "latest":
         found = _latest_finished([folder for folder in folders if (folder / holding).exists()])
     else:
-        found = [folder for folder in folders if folder.name == reference]
-        found = found or [folder for folder in folders if reference and folder.name.startswith(reference)]
+        found = [folder for folder in folders if reference and folder.name.startswith(reference)]
         found = found or [folder for folder in folders if reference and _mlflow_id(folder) == reference]
     if len(found) == 1:
         return found[0]
