@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shutil
 import subprocess
 import sys
 import time
@@ -145,6 +146,17 @@ def test_what_names_a_run_is_said(tmp_path: Path) -> None:
     together = said(grid.name, cell.name)
     assert "is named by" not in together and "stay" not in together
     assert len(runs(tmp_path)) == 4
+
+
+def test_a_copy_is_not_taken_for_the_run_whose_name_it_begins_with(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    copy = shutil.copytree(run, tmp_path / f"{run.name}-copy")
+    user, both = a_run(tmp_path, "user", run=str(copy)), a_run(tmp_path, "both", runs=[str(run), str(copy)])
+    named = deletion.users_of(tmp_path, [run, copy])
+    assert {name: set(users) for name, users in named.items()} == {
+        run.name: {f"run {both.name}"},
+        copy.name: {f"run {user.name}", f"run {both.name}"},
+    }
 
 
 @pytest.mark.parametrize(("answer", "left"), [("y\n", 0), ("\n", 1), ("latest\n", 1)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -62,13 +63,14 @@ def users_of(root: Path, folders: Iterable[Path]) -> dict[str, list[str]]:
     """
     going = {folder.name for folder in folders}
     found: dict[str, list[str]] = {name: [] for name in going}
+    # The longer first: a copy's name begins with that of its run.
+    any_of_them = re.compile(b"|".join(re.escape(name.encode()) for name in sorted(going, key=len, reverse=True)))
     for other in run_folders(root):
         if other.name in going:
             continue
         text = b"\n".join(_read(other / name) for name in NAMING)
-        for name in going:
-            if name.encode() in text:
-                found[name].append(f"run {other.name}")
+        for name in dict.fromkeys(any_of_them.findall(text)):
+            found[name.decode()].append(f"run {other.name}")
     for receipt in sorted(STUDY.glob("*/receipt.json")):
         name = str(read_json(receipt).get("run"))
         if name in found:

@@ -62,8 +62,9 @@ class Delete(AboutRuns):
         Raises UserError where the answer is not yes, or nobody can be asked.
         """
         console = messages()
+        going = {folder.name for folder in folders}
         for folder in folders:
-            cells = [cell for cell in cells_of(folder) if cell not in {one.name for one in folders}]
+            cells = [cell for cell in cells_of(folder) if cell not in going]
             kept = f"; the runs of its {plural(len(cells), 'cell')} stay" if cells else ""
             say(console, f"{folder.name}  {size(size_of(folder))}{kept}")
         for line in named(users_of(root, folders)):
