@@ -130,6 +130,25 @@ def test_a_saved_run_is_evaluated_and_predict_names_its_task(trained: Any) -> No
     assert said.endswith("of shape [32]; stage=predict is for classes of images; stage=generate writes text")
 
 
+def test_a_saved_run_is_evaluated_on_another_text(trained: Any) -> None:
+    """All of it, in the tokens of the run: the text's own alphabet is another."""
+    run, text = trained("torch"), "def run(x):\n    return x\n" * 20
+    folder = run.parents[1]
+    (folder / "mine.txt").write_text(text)
+    words = ("stage=evaluate", f"run={run.name}", "dataset=text", "dataset.path=mine.txt")
+    result = read_result(done(folder, *words))
+    assert result is not None
+    on = "dataset=text dataset.path=mine.txt dataset.context=32: all 15 sequences; not the run's own test set"
+    assert dict(result.table)["measured on"] == on  # 480 of its 500 characters
+    bits, loss = (
+        next(one.value for one in result.metrics if one.name == f"test/{name}") for name in ("bits_per_byte", "loss")
+    )
+    assert bits == pytest.approx(loss / math.log(2))  # a character of it is a byte
+    (folder / "greek.txt").write_text(text + "\u03b1")
+    said = refused(folder, *words[:-1], "dataset.path=greek.txt")
+    assert said.startswith("dataset=text: greek.txt: the character 'α' at ")
+
+
 def test_a_run_is_not_evaluated_with_another_vocabulary(trained: Any, tmp_path: Path) -> None:
     folder = tmp_path / "runs" / trained("torch").name
     shutil.copytree(trained("torch"), folder)

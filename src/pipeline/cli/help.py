@@ -32,6 +32,7 @@ all else keeps its default. Alone it trains an MLP on Fashion-MNIST.
   stage=pinn dataset=ode                 differential equations, by a network
   experiment=amp_ladder                  what each change of a training gains
   stage=evaluate run=latest              a saved run, measured again
+  stage=evaluate run=latest dataset=npz dataset.file=new.npz  on new data
   stage=predict run=latest stage.images=[shoe.png]  your own picture
   stage=runs stage.best=test/accuracy    the runs so far, the best first
   stage=devices                          what this machine can run

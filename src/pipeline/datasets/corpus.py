@@ -150,6 +150,20 @@ class Corpus(Dataset):
         held_out = {"validation": _known_by(text.validation), "test": _known_by(text.test)}
         return Data(train, validation, test, task, sha256(documents), notes=notes, held_out=held_out)
 
+    def whole(self, documents: Sequence[Document], root: Path | None = None) -> Divided:
+        """All of the text as the test of a model that was trained on another one."""
+        return Divided(((), (), documents), root, f"dataset={choice(self)}")
+
+    def load_whole(self, root: Path) -> Data:
+        """All of the text as a test, in the tokens of a saved run. Raises UserError."""
+        documents = self.documents(root)
+        tokens, text = self._kept_tokens(), self.whole(documents, root)
+        stream = self._streams(tokens, text, documents, root)[2]
+        test = sequences(stream, self.context, None, text.who)
+        none = Split(test.x[:0], test.y[:0])
+        task = LanguageModelling(self.context, tokens.size, tokens)
+        return Data(none, none, test, task, sha256(documents), held_out={"test": _known_by(text.test)})
+
     def _streams(self, tokens: Tokens, text: Divided, documents: Sequence[Document], root: Path) -> list[np.ndarray]:
         """The tokens of train, validation and test. Raises UserError."""
         who, found = f"dataset={choice(self)}", []

@@ -12,6 +12,7 @@ from pipeline.errors import RunError, UserError, cut, shown
 from pipeline.runs import adapters
 from pipeline.runs.choices import text_of
 from pipeline.runs.json_files import read_json
+from pipeline.runs.other_data import FIXED, other_dataset
 from pipeline.runs.records import read_config, value_at
 from pipeline.runs.repositories import git_state
 from pipeline.runs.start import CARD, SAVED, source_of
@@ -66,17 +67,20 @@ def config_of(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str
             raise UserError(f"run={reference}: {folder / 'config.yaml'} is damaged: {name}={cut(merged[name])}")
     saved = dict(merged)
     merged |= {key: config.get(key) for key in OWN}
+    others = "dataset" in overridden and _takes_other_data(config["stage"]["_target_"])
+    if others:
+        merged["dataset"] = other_dataset(folder, saved, config, overridden)
     for key in overridden:
         group, _, rest = key.partition(".")
         group = group.partition("@")[0]
-        if group in OWN:
+        if group in OWN or (others and group == "dataset" and key not in FIXED):
             continue
         if key in TRAINING_ONLY and _value(config, key):
             raise UserError(
                 f"{key}={shown(_value(config, key))} with stage={stage}: is for training steps, and none runs"
             )
         if group not in RECHOOSABLE and key not in SINGLE:
-            said = _fixed(config, merged, key, stage, folder.name)
+            said = _fixed(config, saved, key, stage, folder.name)
             raise UserError(f"{said}; {_instead(key, config['stage']['_target_'])}")
         merged[group] = _overlaid(merged, config, group, rest.partition(".")[0]) if rest else config.get(group)
     _check_variables(folder, saved, merged)
@@ -252,6 +256,10 @@ def _overlaid(saved: Mapping[str, Any], config: Config, group: str, name: str) -
     return {**(saved.get(group) or {}), name: (config.get(group) or {}).get(name)}
 
 
+def _takes_other_data(stage: str) -> bool:
+    return bool(getattr(named_object(stage, "stage._target_"), "takes_other_data", False))
+
+
 def _fixed(config: Config, saved: Mapping[str, Any], key: str, stage: str, run: str) -> str:
     value, then = _value(config, key), _value(saved, key)
     if value is None and then is None:  # a recipe, or a key that neither has
@@ -265,7 +273,8 @@ def _instead(key: str, target: str) -> str:
         return f"stage.{key} is that of this stage"
     reads = getattr(named_object(target, "stage._target_"), "reads", None)
     read = [one for one in SINGLE if reads is None or one.partition(".")[0] in reads]
-    return f"what can be changed is {', '.join((*RECHOOSABLE, *read))}"
+    others = ", and dataset=<choice> with its keys, for other data" if _takes_other_data(target) else ""
+    return f"what can be changed is {', '.join((*RECHOOSABLE, *read))}{others}"
 
 
 def _value(config: Config, key: str) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
-from pipeline.datasets.corpus import Corpus
+from pipeline.datasets.corpus import Corpus, Divided
 from pipeline.datasets.documents import sha256
 from pipeline.datasets.duplicates import hashes, in_one_dtype, overlap
 from pipeline.datasets.loading import loaded
@@ -25,6 +25,7 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config
 from pipeline.runs.result import read_result
 from pipeline.runs.saved import saved_card
+from pipeline.runs.start import SAVED
 from pipeline.tokens import KINDS
 
 if TYPE_CHECKING:
@@ -51,6 +52,16 @@ def said_of_contamination(experiment: Experiment, data: Data, receipt: Mapping[s
             yield f"dataset.tokens: those of {learner.name} were learned from {said}"
     elif tokens is not None:
         yield f"dataset.tokens: {tokens} is in no run's folder; what it was learned from is not known: {UNKNOWN}"
+
+
+def said_of_other_data(source: Path, experiment: Experiment, data: Data, *, whole: bool) -> Iterator[str]:
+    """For people: how much of other data than the run's own its model was trained on, or one that it started from.
+
+    `whole`: all of the other data are its test.
+    """
+    for run in lineage([str(source / SAVED)])[0]:
+        for said in _contamination(run, experiment, data, {}, whole=whole):
+            yield f"{run.name} was trained on {said}"
 
 
 def noted(run: Path) -> tuple[str, ...]:
@@ -122,26 +133,30 @@ def starts(config: Mapping[str, Any]) -> list[str]:
     return [one for one in named if isinstance(one, str)]
 
 
-def _contamination(run: Path, experiment: Experiment, data: Data, receipt: Mapping[str, Any]) -> Iterator[str]:
-    """How much of what is held out an earlier run was trained on, in words."""
+def _contamination(
+    run: Path, experiment: Experiment, data: Data, receipt: Mapping[str, Any], *, whole: bool = False
+) -> Iterator[str]:
+    """How much of what is held out an earlier run was trained on, in words. `whole`: all of the data are the test."""
     then = read_json(run / "receipt.json")
     if then.get("data_sha256") is None:  # of stage=lightning or stage=keras
         yield f"data that its receipt does not identify: {UNKNOWN}"
         return
-    if all(then.get(key) == receipt[key] for key in ("data_sha256", "held_out")):
+    if receipt and all(then.get(key) == receipt[key] for key in ("data_sha256", "held_out")):
         return
     try:
         before = load(read_config(run))
-        yield from _of_data(before.data_source, before.seed, then.get("data_sha256"), experiment, data)
+        yield from _of_data(before.data_source, before.seed, then.get("data_sha256"), experiment, data, whole=whole)
     except Readable as error:
         yield f"data that cannot be loaded as they were ({error}): {UNKNOWN}"
 
 
-def _of_data(dataset: Dataset, seed: int, known_by: Any, experiment: Experiment, data: Data) -> Iterator[str]:
+def _of_data(
+    dataset: Dataset, seed: int, known_by: Any, experiment: Experiment, data: Data, *, whole: bool
+) -> Iterator[str]:
     """How much of what is held out is in the training split of `dataset`. Raises UserError where its data changed."""
     now = experiment.data_source
     if isinstance(dataset, Corpus) and isinstance(now, Corpus):
-        trained, texts = _text(dataset, seed, known_by).train, _text(now, experiment.seed, data.sha256)
+        trained, texts = _text(dataset, seed, known_by).train, _text(now, experiment.seed, data.sha256, whole=whole)
         shared = common(trained, [getattr(texts, name) for name in OPTIMISTIC])
         for (name, optimistic), found in zip(OPTIMISTIC.items(), shared, strict=True):
             if found.share >= LEAST:
@@ -158,11 +173,11 @@ def _of_data(dataset: Dataset, seed: int, known_by: Any, experiment: Experiment,
             yield f"{count:,} of the {len(split):,} {name} examples (contamination): {OPTIMISTIC[name]}"
 
 
-def _text(dataset: Corpus, seed: int, known_by: Any) -> Any:
+def _text(dataset: Corpus, seed: int, known_by: Any, *, whole: bool = False) -> Divided:
     root = cache_root(dataset.cache)
     documents = dataset.documents(root)
     _check(sha256(documents), known_by)
-    return dataset.texts(documents, seed, root)
+    return dataset.whole(documents, root) if whole else dataset.texts(documents, seed, root)
 
 
 def _check(now: str, then: Any) -> None:

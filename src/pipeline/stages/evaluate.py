@@ -1,15 +1,17 @@
-"""stage=evaluate: the test metrics of a saved run, measured again from its weights."""
+"""stage=evaluate: the test metrics of a saved run, measured again from its weights, or what it has on other data."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
 from pipeline.contracts import Metric, Stage
 from pipeline.contracts.physics import Problem
+from pipeline.datasets import Data
+from pipeline.datasets import other as other_data
 from pipeline.datasets.loading import check_saved, load_ahead, load_data
 from pipeline.datasets.split import held_out
 from pipeline.errors import UserError
@@ -22,7 +24,7 @@ from pipeline.runs.result import Result, metrics_of
 from pipeline.runs.run import Run
 from pipeline.runs.saved import check_outputs, saved_weights
 from pipeline.spec import spec
-from pipeline.stages.contamination import noted
+from pipeline.stages.contamination import noted, said_of_other_data
 from pipeline.stages.measuring import Measured, asks_the_data, measure, said_of_metrics, try_metrics
 
 if TYPE_CHECKING:
@@ -31,9 +33,15 @@ if TYPE_CHECKING:
 
 @spec
 class Evaluate(Stage):
-    """No settings: the run is named by `run=<id>`."""
+    """The run is named by `run=<id>`.
+
+    `split`: of other data, which `dataset` names, all examples, or their test alone.
+    """
+
+    split: Literal["all", "test"] = "all"
 
     starts_from_run: ClassVar[bool] = True
+    takes_other_data: ClassVar[bool] = True
 
     def check(self, experiment: Experiment) -> None:
         """Refuse a run that has no test set."""
@@ -43,16 +51,37 @@ class Evaluate(Stage):
                 "stage=predict stage.points=points.csv gives its values at any points"
             )
 
+    def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
+        """Refuse a split of the run's own data: of these it has been trained on all but the test."""
+        if "stage.split" in keys and other_data.named(experiment) is None:
+            raise UserError(
+                f"stage.split={self.split} without dataset: is for other data than the run's, of which the test is "
+                "measured; name them by dataset=<choice>, or leave it out"
+            )
+
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
-        """Refuse metrics that cannot be had of the data."""
+        """Refuse other data that the model does not take, and metrics that cannot be had of the data."""
+        other = None
+        if other_data.named(experiment) is not None:
+            other = other_data.load_other_ahead(experiment, alone=self.split == "test")
         if any(map(asks_the_data, experiment.training.metrics)):
-            try_metrics(experiment.training.metrics, load_ahead(experiment))
+            try_metrics(experiment.training.metrics, load_ahead(experiment) if other is None else other)
+
+    def _other(self, experiment: Experiment) -> Data | None:
+        if other_data.named(experiment) is None:
+            return None
+        return other_data.load_other(experiment, alone=self.split == "test")
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Measure. Raises UserError for a run without a readable model, or whose weights or data are others now."""
         source = Path(str(experiment.settings.run))
-        saved, data = saved_weights(source), load_data(experiment)
-        notes = check_saved(source, saved, data)
+        saved, other = saved_weights(source), self._other(experiment)
+        data = load_data(experiment) if other is None else other
+        if other is None:
+            notes = (*check_saved(source, saved, data), *noted(source))
+        else:
+            seen = said_of_other_data(source, experiment, data, whole=self.split == "all")
+            notes = (*other_data.check_other(source, saved), *seen)
         judge = data.task.judge(experiment.loss)
         predict = experiment.backend.load().predictor(experiment, data.task.shapes, saved, resolved)
 
@@ -60,16 +89,22 @@ class Evaluate(Stage):
             check_outputs(outputs, "test example {}", first, source, resolved.precision)
 
         found = measure(experiment, resolved, data, predict, judge, check)
-        of_data = data.task.notes(data.train.y, data.test.y)
+        of_data = data.task.notes(data.train.y, data.test.y) if other is None else ()
         written = receipt.of_saved(experiment, resolved, saved, data.sha256)
         run.journal.write_receipt({**written, "held_out": held_out(data)})
+        on = None if other is None else self._said_of(experiment, other)
+        rows = _rows(source, found, resolved, _changed(source, experiment.training.metrics), on)
         return Result(
             metrics=found.kept,
-            table=tuple(_rows(source, found, resolved, _changed(source, experiment.training.metrics))),
-            notes=(*notes, *noted(source), *said_of_metrics(experiment, data.task), *data.notes, *of_data),
+            table=tuple(rows),
+            notes=(*notes, *said_of_metrics(experiment, data.task), *data.notes, *of_data),
             details=found.details.tables,
             failed=found.fault,
         )
+
+    def _said_of(self, experiment: Experiment, other: Data) -> str:
+        which = "all" if self.split == "all" else "the test set:"
+        return f"{other_data.named(experiment)}: {which} {other_data.counted(other)}; not the run's own test set"
 
 
 def _changed(source: Path, now: Iterable[Metric]) -> set[str]:
@@ -85,19 +120,27 @@ def _changed(source: Path, now: Iterable[Metric]) -> set[str]:
     return {name for name in {**then, **asked} if then.get(name) != asked.get(name)}
 
 
-def _rows(source: Path, found: Measured, resolved: Resolved, changed: Container[str]) -> list[tuple[str, str]]:
-    """Each metric beside the one that the run reported when it was trained. `changed`: those with other settings."""
+def _rows(
+    source: Path, found: Measured, resolved: Resolved, changed: Container[str], on: str | None
+) -> list[tuple[str, str]]:
+    """Each metric beside the one that the run reported when it was trained. `changed`: those with other settings.
+
+    `on`: what was measured on, where that is not the run's test set.
+    """
     then = metrics_of(source)
     rows = []
     for metric in found.metrics:
         old = then[metric.name].value if metric.name in then else None
         remark = "" if old is None else f"  {_beside(metric.value, old)}"
+        if old is not None and on is not None:
+            remark = f"  its own test set, when trained: {figure(old)}"
         if old is not None and metric.name in changed:
             remark = f"  when trained, with other settings: {figure(old)}"
         rows.append((metric.name.replace("test/", "test "), f"{figure(metric.value)}{remark}"))
     return [
         *rows,
         *(row for row in found.details.rows if row[0] not in dict(rows)),
+        *([] if on is None else [("measured on", on)]),
         ("run", source.name),
         ("device", str(resolved.place)),
         ("precision", resolved.precision),

@@ -1,0 +1,129 @@
+"""Other data than a saved run's, as a test for its model: classes by the run's numbers, inputs by its statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.datasets import Data, Split
+from pipeline.datasets.check import SPLITS, check_data
+from pipeline.datasets.corpus import Corpus
+from pipeline.datasets.loading import loaded, saved_normalisation
+from pipeline.errors import UserError, cut, plural
+from pipeline.machine.cache_folder import cache_root
+from pipeline.runs.choices import changes
+from pipeline.runs.json_files import read_json
+from pipeline.runs.records import read_config
+from pipeline.runs.saved import card_sha256, check_hashes, saved_card
+from pipeline.runs.weights import digest
+from pipeline.tasks.classification import Classification
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+    from pipeline.runs.weights import Weights
+
+
+LEAKAGE = "(leakage)"  # what a note of it has
+
+_ahead: list[tuple[Experiment, Data | None]] = []  # at most one
+
+
+def named(experiment: Experiment) -> str | None:
+    """The data that the user chose in place of the saved run's, in the words of a command; None: it chose none."""
+    now = _without_places(experiment, experiment.config)
+    if now == _without_places(experiment, read_config(Path(str(experiment.settings.run)))):
+        return None
+    return " ".join(f"{key}={value}" for key, value in changes({"dataset": now}, {"dataset": {}}).items())
+
+
+def _without_places(experiment: Experiment, config: Mapping[str, Any]) -> dict[str, Any]:
+    """A dataset's settings without those that say where files lie. A run may find its tokens in its own folder."""
+    places = (*experiment.data_source.locations, "tokens")
+    return {name: value for name, value in (config.get("dataset") or {}).items() if name not in places}
+
+
+def load_other_ahead(experiment: Experiment, *, alone: bool) -> Data | None:
+    """`load_other`; the next one of the same experiment gives it without reading it again."""
+    _ahead[:] = [(experiment, load_other(experiment, alone=alone))]
+    return _ahead[0][1]
+
+
+def load_other(experiment: Experiment, *, alone: bool) -> Data | None:
+    """All examples of the other data as a test, or their test `alone`; None for the data that the run was trained on.
+
+    Raises UserError for what the saved model does not take.
+    """
+    if _ahead and _ahead[0][0] is experiment:
+        return _ahead.pop()[1]
+    source, dataset = Path(str(experiment.settings.run)), experiment.data_source
+    root = cache_root(dataset.cache)
+    data = dataset.load_whole(root) if isinstance(dataset, Corpus) and not alone else loaded(dataset, experiment.seed)
+    if data.sha256 == read_json(source / "receipt.json").get("data_sha256"):
+        return None
+    shown = f"run={source.name} on dataset={type(dataset).__name__.lower()}"
+    test = data.test if alone else _joined(data)
+    check_data(replace(data, train=test, test=test), type(dataset).__name__.lower())
+    none = Split(test.x[:0], test.y[:0])
+    data = replace(data, train=none, validation=none, test=test, normalisation=saved_normalisation(source))
+    data = _by_classes(data, saved_card(source).get("classes"), shown)
+    _check_card(data.task.card(), saved_card(source), shown)
+    notes = [note for note in data.notes if LEAKAGE not in note]  # from a training set, which they are not split into
+    return replace(data, notes=(*_of_scale(data, saved_card(source)), *notes))
+
+
+def check_other(source: Path, saved: Weights) -> tuple[str, ...]:
+    """`check_hashes` of what is used of the run: its weights, and its card. Raises UserError."""
+    return check_hashes(source, {"weights": digest(saved), "card": card_sha256(saved_card(source))})
+
+
+def _joined(data: Data) -> Split:
+    """All examples. Those of the test come first, as they do when it is measured alone."""
+    parts = [getattr(data, name) for name in reversed(SPLITS)]
+    parts = [part for part in parts if len(part)]
+    if len(parts) == 1:
+        return parts[0]  # which may be larger than memory
+    return Split(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("x", "y")))
+
+
+def _by_classes(data: Data, classes: list[str] | None, shown: str) -> Data:
+    """The targets as the numbers that the model's classes of these names have. Raises UserError for one it lacks."""
+    task = data.task
+    if not isinstance(task, Classification) or not classes:
+        return data
+    lacking = [name for name in task.classes if name not in classes]
+    if lacking:
+        raise UserError(
+            f"{shown}: the model has no class {cut(', '.join(lacking))}; its classes are {cut(', '.join(classes), 300)}"
+        )
+    places = np.array([classes.index(name) for name in task.classes], np.int64)
+    test = Split(data.test.x, places[data.test.y])
+    return replace(data, task=replace(task, classes=tuple(classes)), test=test)
+
+
+def _check_card(now: Mapping[str, Any], then: Mapping[str, Any], shown: str) -> None:
+    """Refuse examples that the model was not made for. Raises UserError."""
+    if not then:
+        raise UserError(f"{shown}: artifacts/model/card.json, which says what the model takes, is missing or damaged")
+    words = {"task": "the task", "x": "the shape of an example", "outputs": "the shape of an output"}
+    for key, value in now.items():
+        if value != then.get(key):
+            raise UserError(
+                f"{shown}: {words.get(key, key)} is {cut(value)} there, and the model was made for {cut(then.get(key))}"
+            )
+
+
+def _of_scale(data: Data, card: Mapping[str, Any]) -> tuple[str, ...]:
+    """A note where inputs are divided by another number than those that the model was trained on."""
+    if card.get("scale", data.scale) == data.scale:
+        return ()
+    now, then = (f"by {scale:g}" if scale else "by nothing" for scale in (data.scale, card["scale"]))
+    return (f"x is divided {now} here, and was divided {then} when the model was trained; is it in the same unit?",)
+
+
+def counted(data: Data) -> str:
+    """How many examples are measured, in words."""
+    return plural(len(data.test), "sequence" if data.task.units > 1 else "example")

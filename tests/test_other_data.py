@@ -1,0 +1,123 @@
+"""stage=evaluate on other data than a saved run's: classes by their names, inputs by the statistics of the training."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import done, refused
+
+from pipeline.runs.json_files import read_json
+from pipeline.runs.result import metrics_of, read_result
+
+NEW = ("dataset=npz", "dataset.file=new.npz")
+TRAINED = ("dataset=npz", "dataset.normalise=true", "model=mlp", "model.units=[8]", "training.epochs=2")
+CLASSES = np.array(["ash", "beech", "cedar"])
+
+
+def rows(count: int, seed: int) -> np.ndarray:
+    """Of other means and spreads in each column, so that other statistics give other predictions."""
+    return np.random.default_rng(seed).normal(size=(count, 4)) * [1, 5, 20, 100] + [3, 0, 50, -9] + seed
+
+
+def labels(x: np.ndarray) -> np.ndarray:
+    return CLASSES[(x[:, 0] > 3).astype(int) + (x[:, 1] > 2)]
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run, in whose folder's folder new.npz holds two of its three classes."""
+    folder = tmp_path_factory.mktemp("trees")
+    x = rows(300, 0)
+    np.savez(folder / "old.npz", x=x, y=labels(x))
+    x = rows(90, 1)
+    x = x[labels(x) != "ash"]
+    np.savez(folder / "new.npz", x=x, y=labels(x))
+    np.savetxt(folder / "new.csv", x, delimiter=",")
+    return done(folder, *TRAINED, "dataset.file=old.npz")
+
+
+def predictions(run: Path) -> list[str]:
+    predicted = done(run.parents[1], "stage=predict", f"run={run.name}", "stage.rows=new.csv")
+    with (predicted / "artifacts" / "predictions.csv").open() as file:
+        return [row["predicted"] for row in csv.DictReader(file)]
+
+
+def test_all_examples_of_other_data_are_measured_as_predict_has_them(classifier: Path) -> None:
+    folder = classifier.parents[1]
+    again = done(folder, "stage=evaluate", f"run={classifier.name}", *NEW)
+    y = np.load(folder / "new.npz")["y"]
+    assert metrics_of(again)["test/accuracy"].value == np.mean(np.array(predictions(classifier)) == y)
+    table = dict(read_result(again).table)  # type: ignore[union-attr]  # it has a result
+    said = f"dataset=npz dataset.normalise=true dataset.file=new.npz: all {len(y)} examples; not the run's own test set"
+    assert table["measured on"] == said
+    assert "  its own test set, when trained: " in table["test accuracy"]
+    then, now = (read_json(run / "receipt.json") for run in (classifier, again))
+    assert now["held_out"]["test"] != then["held_out"]["test"] and now["data_sha256"] != then["data_sha256"]
+
+
+def test_the_test_of_other_data_alone(classifier: Path) -> None:
+    folder = classifier.parents[1]
+    again = done(folder, "stage=evaluate", f"run={classifier.name}", *NEW, "stage.split=test", "dataset.test=0.5")
+    half = round(len(np.load(folder / "new.npz")["y"]) / 2)
+    (on,) = (text for name, text in read_result(again).table if name == "measured on")  # type: ignore[union-attr]
+    assert f": the test set: {half} examples; " in on
+
+
+def test_a_run_s_own_data_by_their_name_are_its_test(classifier: Path) -> None:
+    again = done(classifier.parents[1], "stage=evaluate", f"run={classifier.name}", "dataset=npz")
+    assert metrics_of(again)["test/loss"].value == metrics_of(classifier)["test/loss"].value
+    assert "measured on" not in dict(read_result(again).table)  # type: ignore[union-attr]
+
+
+def test_examples_that_the_model_was_trained_on_are_counted(classifier: Path) -> None:
+    folder = classifier.parents[1]
+    old, new = (np.load(folder / name) for name in ("old.npz", "new.npz"))
+    mixed = {name: np.concatenate([old[name], new[name]]) for name in ("x", "y")}
+    np.savez(folder / "mixed.npz", **mixed)
+    words = ("stage=evaluate", f"run={classifier.name}", "dataset=npz", "dataset.file=mixed.npz")
+    result = read_result(done(folder, *words))
+    assert result is not None
+    trained = 300 - 60 - 24  # a fifth was the test, a tenth of the rest the validation
+    of = f"{trained} of the {len(mixed['y'])} test examples (contamination): the test result is optimistic"
+    assert f"{classifier.name} was trained on {of}" in result.notes
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("dataset=digits",), "the model has no class 0, 1, 2, 3, 4, 5, 6, 7, 8, 9; its classes are ash, beech, cedar"),
+        (
+            ("dataset=npz", "dataset.file=wide.npz"),
+            "the shape of an example is [5] there, and the model ",
+        ),
+        (
+            (*NEW, "dataset.normalise=false"),
+            "was made with dataset.normalise=true and keeps it; what ",
+        ),
+        (("stage.split=all",), "stage.split=all without dataset: is for other data than the run's, of which the test "),
+    ],
+)
+def test_other_data_that_the_model_does_not_take_are_refused(
+    classifier: Path, words: tuple[str, ...], said: str
+) -> None:
+    folder = classifier.parents[1]
+    x = rows(60, 2)
+    np.savez(folder / "wide.npz", x=np.concatenate([x, x[:, :1]], axis=1), y=labels(x))
+    before = sorted((folder / "runs").iterdir())
+    assert said in refused(folder, "stage=evaluate", f"run={classifier.name}", *words)
+    assert sorted((folder / "runs").iterdir()) == before  # refused before the run begins
+
+
+def test_a_regression_on_other_data(tmp_path: Path) -> None:
+    weights = np.array([1, -2, 0.5, 0.1])
+    for name, seed, count in (("old", 0, 200), ("new", 1, 50)):
+        np.savez(tmp_path / f"{name}.npz", x=rows(count, seed), y=rows(count, seed) @ weights)
+    np.savetxt(tmp_path / "new.csv", rows(50, 1), delimiter=",")
+    words = (*TRAINED, "stage=train", "loss=squared_error", "dataset.targets=numbers")
+    run = done(tmp_path, *words, "dataset.file=old.npz")
+    again = done(tmp_path, "stage=evaluate", f"run={run.name}", *NEW)
+    errors = np.array(predictions(run), float) - rows(50, 1) @ weights
+    assert metrics_of(again)["test/mean_absolute_error"].value == pytest.approx(np.abs(errors).mean(), rel=1e-5)
