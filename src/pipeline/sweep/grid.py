@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,8 +36,13 @@ WORDS: dict[Verdict, str] = {
 }
 
 
-def run_grid(composer: Composer, overrides: Sequence[Sequence[str]], executor: MakeExecutor) -> int:
-    """Run every cell that has not run before. Returns the exit status: 1 where a cell failed."""
+def run_grid(
+    composer: Composer, overrides: Sequence[Sequence[str]], executor: MakeExecutor, check: Callable[[], None]
+) -> int:
+    """Run every cell that has not run before. Returns the exit status: 1 where a cell failed.
+
+    `check` refuses settings of the launcher with which no cell could run.
+    """
     from pipeline.cli.terminal import messages, results
 
     cells, twice = _distinct(compose(composer, overrides))
@@ -56,6 +61,8 @@ def run_grid(composer: Composer, overrides: Sequence[Sequence[str]], executor: M
     if settings.dry_run:
         announce(console, decisions, every=True)
         return 0
+    if any(one.verdict in ("run", "elsewhere") for one in decisions):
+        check()
     announce(console, decisions, every=False)
     # What runs elsewhere is waited for, and runs here where nothing comes of it.
     decisions = [replace(one, verdict="run") if one.verdict == "elsewhere" else one for one in decisions]

@@ -71,6 +71,7 @@ class OptunaSweeper(CellSweeper):
         params = {str(key): str(value) for key, value in (self.settings.pop("params", None) or {}).items()}
         search = build_as(Search, {name: plain(value) for name, value in self.settings.items()}, "hydra.sweeper")
         fixed, searched = space.split(arguments, params, self.loader)
+        self.launcher.check()
         status = run_search(self.launcher.composer(), search, fixed, searched, self.launcher.executor)
         self.launcher.task.statuses.append(status)
         return []
@@ -91,6 +92,9 @@ class CellLauncher(Launcher):
     def executor(self, settings: Any, folder: Path) -> Any:
         """Where cells run: a pipeline.sweep.schedule.Executor."""
 
+    def check(self) -> None:
+        """Refuse settings with which no cell could run, before a run begins. Raises UserError."""
+
     def ask(self) -> Any:
         """Which kind of device a node gives a cell (history.Ask); None where cells run on this machine."""
         return None
@@ -105,7 +109,7 @@ class CellLauncher(Launcher):
         """Run the cells of a grid."""
         from pipeline.sweep.grid import run_grid
 
-        status = run_grid(self.composer(), job_overrides, self.executor)
+        status = run_grid(self.composer(), job_overrides, self.executor, self.check)
         self.task.statuses.append(status)
         return [JobReturn(status=JobStatus.COMPLETED, _return_value=status)]
 
@@ -133,6 +137,11 @@ class SubmititLauncher(CellLauncher):
         jobs = {"local": LocalJobs, "slurm": SlurmJobs}
         return jobs[self.cluster](settings, folder, self.parameters)
 
+    def check(self) -> None:
+        from pipeline.sweep.submitit_jobs import check
+
+        check(self.cluster, self.parameters)
+
     def ask(self) -> Any:
         if self.cluster == "local":
             return None
@@ -153,6 +162,11 @@ class RayLauncher(CellLauncher):
         from pipeline.sweep.ray_tasks import RayTasks
 
         return RayTasks(settings, folder, self.address, self.cpus, self.gpus)
+
+    def check(self) -> None:
+        from pipeline.sweep.ray_tasks import check
+
+        check(self.address)
 
     def ask(self) -> Any:
         from pipeline.sweep.ray_tasks import kind_asked

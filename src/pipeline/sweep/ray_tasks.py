@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,20 @@ KNOCK_SECONDS = 5.0  # between two looks whether the head is there
 GONE_SECONDS = 30.0  # after which it is taken for gone; after 60 s without it Ray ends this process without a word
 
 
+def check(address: str) -> None:
+    """Refuse to go on without Ray, or where none answers. Raises UserError."""
+    if find_spec("ray") is None:
+        raise UserError(f"hydra/launcher=ray: {not_installed(('ray',), ('ray',))}")
+    try:
+        _knock(address)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{_silent(address)} ({error})") from error
+
+
+def _silent(address: str) -> str:
+    return f"hydra.launcher.address={address}: no Ray cluster answers there"
+
+
 class RayTasks:
     """Tasks of Ray. The journals, on the shared file system, say how their cells ended."""
 
@@ -36,21 +51,14 @@ class RayTasks:
     queued: frozenset[int] = frozenset()  # not asked for: Ray starts no cell again
 
     def __init__(self, settings: Sweep, folder: Path, address: str, cpus: float, gpus: float | None) -> None:
-        try:
-            import ray
-        except ModuleNotFoundError as error:
-            raise UserError(f"hydra/launcher=ray: {not_installed(('ray',), ('ray',))}") from error
-        failed = f"hydra.launcher.address={address}: no Ray cluster answers there"
-        try:
-            _knock(address)
-        except (OSError, ValueError) as error:
-            raise UserError(f"{failed} ({error})") from error
+        import ray
+
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (OSError, ValueError, RuntimeError) as error:
             # To a named address Ray gives no token by itself, although `ray start` wants one where the home has one.
             token = "" if AUTH in os.environ else f"; a cluster that wants a token is given it with {AUTH}=token"
-            raise UserError(f"{failed} ({error}){token}") from error
+            raise UserError(f"{_silent(address)} ({error}){token}") from error
         stop_on_signals()  # Ray has put a handler of SIGTERM in place of ours, which stops no cell
         write_environment(folder)
         self.ray, self.limit, self.cpus, self.gpus = ray, settings.jobs, cpus, gpus

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pipeline.cli.streams import say
@@ -83,9 +84,6 @@ class SlurmJobs:
         self.parameters = {"name": "pipeline", **parameters}
         self.limit, self.folder = settings.jobs, folder
         self.largest = int(slurm.settings().get("MaxArraySize", ARRAY)) - 1
-        executor(
-            folder, "slurm", asked_for(self.parameters, "cpu", 1)
-        )  # a parameter that it does not know is refused now
         write_environment(folder)
         self.waiting: list[tuple[Cell, Path]] = []  # started, but not submitted yet
         self.jobs: dict[int, tuple[str, Path]] = {}  # cell -> Slurm's id, the job file
@@ -212,6 +210,13 @@ def asked_for(parameters: Mapping[str, Any], kind: Kind, cpus: int, devices: int
     # The script lets the cell end by itself; without the trap the shell dies first, and Slurm kills the rest.
     asked["slurm_setup"] = [*asked.get("slurm_setup", []), "trap : TERM"]
     return {"slurm_use_srun": False, **asked}
+
+
+def check(cluster: str, parameters: Mapping[str, Any]) -> None:
+    """Refuse what submitit does not take, before there is a folder for its files. Raises UserError."""
+    asked = asked_for(parameters, "cpu", 1) if cluster == "slurm" else parameters
+    with TemporaryDirectory() as folder:
+        executor(Path(folder), cluster, asked)
 
 
 def executor(folder: Path, cluster: str, parameters: Mapping[str, Any]) -> Any:
