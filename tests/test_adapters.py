@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -139,6 +140,24 @@ UNFIT = (
         r"layers=\[tokens\]: matches no dense layer; this model has blocks.0.attention",
     ),
 )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "meant"),
+    [
+        ("*.querry", "*.query"),
+        ("*querry*", "*query*"),
+        ("blocks.*.atention.query", "blocks.*.attention.query"),
+        ("nothing*", None),
+        ("tokens", None),
+    ],
+)
+def test_a_mistyped_pattern_is_said_as_it_was_meant(pattern: str, meant: str | None) -> None:
+    names = ["blocks.0.attention.query", "blocks.0.attention.key", "blocks.0.mlp.inner", "logits"]
+    with pytest.raises(UserError) as refusal:
+        matching("layers", ["logits", pattern], names)
+    said = re.search(r" \(did you mean (.*)\?\); ", str(refusal.value))
+    assert (said and said[1]) == meant
 
 
 @pytest.mark.parametrize(("settings", "said"), UNFIT)

@@ -35,8 +35,21 @@ def all_but(left_out: Iterable[str], names: Iterable[str]) -> str:
 def _matches_none(key: str, pattern: str, names: Sequence[str], what: str) -> UserError:
     """With the layer or the name that the pattern is like, where there is one, else with more of the names."""
     paths = {".".join(parts[:end]) for name in names for parts in [name.split(".")] for end in range(1, len(parts) + 1)}
-    near = nearest(pattern, paths)
+    near = _mended(pattern, names) or nearest(pattern, paths)
     hint = f" (did you mean {near}?)" if near else ""
     return UserError(
         f"{key}=[{cut(pattern)}]: matches no {what}{hint}; this model has {cut(', '.join(names), 200 if near else 600)}"
     )
+
+
+def _mended(pattern: str, names: Sequence[str]) -> str | None:
+    """The pattern with each part that no name has as the one it is like: `*.querry` as `*.query`. None if that matches
+    no name either."""
+    words = {part for name in names for part in name.split(".")}
+    parts = []
+    for part in pattern.split("."):
+        known = any(fnmatchcase(word, part) for word in words)
+        word = part.strip("*")
+        parts.append(part if known else part.replace(word, nearest(word, words) or word))
+    mended = ".".join(parts)
+    return mended if any(matches(name, mended) for name in names) else None
