@@ -852,6 +852,8 @@ def test_a_database_is_the_file_before_the_options_of_its_address(
     for options in ("c.db", "timeot=9", "timeout=9&c/m.db"):
         with pytest.raises(ValueError, match=r"for the \? or|no option '(c.db|timeot)' of .*; choose from timeout"):
             records.check_uri(f"sqlite:///mlflow.db?{options}")
+    with pytest.raises(ValueError, match=r"the option uri is for .*; give sqlite:///<file>"):
+        records.check_uri("sqlite:///file:mlflow.db?mode=rwc&uri=true")
     with pytest.raises(ValueError, match="a database in memory dies"):
         records.check_uri("sqlite:///?timeout=9")
     with pytest.raises(ValueError, match="not a tracking server"):

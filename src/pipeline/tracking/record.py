@@ -170,8 +170,10 @@ def sqlite_path(uri: str) -> Path | None:
 
 def _check_options(options: str) -> None:
     """Refuse what SQLAlchemy would leave out without a word, with the rest of a file's name, perhaps. ValueError."""
-    for one in filter(None, options[1:].split("&")):
-        name = one.partition("=")[0]
+    names = [one.partition("=")[0] for one in options[1:].split("&") if one]
+    if "uri" in names:  # SQLAlchemy would hand the address to SQLite, which finds another file's name in it
+        raise ValueError("the option uri is for SQLite's own addresses, sqlite:///file:...; give sqlite:///<file>")
+    for name in names:
         if name not in OPTIONS:
             raise ValueError(
                 f"no option {name!r} of a SQLite database, which is what follows a ?; choose from {', '.join(OPTIONS)}"
