@@ -1003,6 +1003,26 @@ def test_show_of_a_grid_says_what_varies_what_its_cells_have_and_which_they_are(
     assert "training" not in found["config of its cells: what else differs from the defaults"]
 
 
+def test_show_says_in_words_which_commits_made_a_run_and_shortens_lists(tmp_path: Path) -> None:
+    """`own_code.no repository.commit: null`, and every weight by name, those that were frozen twice."""
+    own = {"no repository": {"commit": None, "dirty": None, "modules": "mine"}}
+    own |= {"lab": {"commit": "abc", "dirty": True, "modules": "lab.nets"}}
+    names = [f"blocks.{number}.kernel" for number in range(9)]
+    journal = Journal.begin(tmp_path / "runs", "shown", {})
+    git = {"pipeline": {"commit": "def", "dirty": False}, "own_code": own}
+    journal.write_receipt({"git": git, "initial_weights": {"loaded": names, "frozen": names[:2]}})
+    journal.finish("FINISHED")
+    shown = pipeline(tmp_path, "stage=show", f"run={journal.id}").stdout
+    lines = [line.strip() for line in sections(shown)["receipt: what really ran"].splitlines()[1:]]
+    assert lines == [
+        "git              pipeline: def",
+        "mine (no repository): no commit has it",
+        "lab.nets (lab): abc, and changes",
+        "initial_weights  loaded: blocks.0.kernel, blocks.1.kernel, blocks.2.kernel and 6 more",
+        "frozen: ['blocks.0.kernel', 'blocks.1.kernel']",
+    ]
+
+
 def test_show_of_a_search_says_what_is_searched(tmp_path: Path) -> None:
     """Nothing differed from the defaults."""
     asked = {"search": {"trials": "8", "study": "None"}, "fixed": ["dataset=digits"], "space": {"model": "mlp,cnn"}}

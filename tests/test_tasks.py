@@ -139,6 +139,7 @@ def test_a_task_names_its_units_and_its_score(trained: Any, backend: str) -> Non
     assert {"test/loss", "test/absolute_error", "rows_per_s"} <= found["regression"]["metrics"].keys()
     assert "test/accuracy" not in found["regression"]["metrics"]
     assert found["language_modelling"]["task"]["unit"] == "tokens"
+    assert found["language_modelling"]["task"]["name"] == "language_modelling"
     metrics = found["language_modelling"]["metrics"]
     assert metrics["test/perplexity"] == pytest.approx(np.exp(metrics["test/loss"]), rel=1e-9)
     assert found["stage"]["notes"] == ["a stage from outside"]

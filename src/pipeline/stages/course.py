@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import time
 from dataclasses import replace
 from functools import partial
@@ -252,7 +253,8 @@ def keep(experiment: Experiment, resolved: Resolved, run: Run, receipt: dict[str
     """Save the model, and what was observed of its training. Raises RunError where that is not what was asked for."""
     task = data.task
     receipt["card_sha256"] = save_model(run, fit, data)
-    receipt["task"] = {"name": type(task).__name__.lower(), "unit": task.unit, "units": task.units, "score": task.score}
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(task).__name__).lower()  # language_modelling
+    receipt["task"] = {"name": name, "unit": task.unit, "units": task.units, "score": task.score}
     if data.normalisation is not None:
         receipt["normalisation"] = data.normalisation.plain()
     save_placement(run, experiment, fit.observed)

@@ -30,6 +30,7 @@ from pipeline.spec import Config, spec
 
 FIRST, LAST = 3, 9  # of more epochs than both, these are shown
 CELLS = 20  # runs of a grid
+LISTED = 3  # of a receipt's longer list
 USUAL_STAGE = "classifier"  # of conf/config.yaml
 RATES = {"min": "less", "max": "more", "none": ""}
 
@@ -195,7 +196,27 @@ def _receipt(receipt: Mapping[str, Any]) -> Rows:
     """An entry a row; what lies in it, one below the other."""
     if not receipt:
         return [("", "none was written")]
-    return [(key, "\n".join(_lines(value)) or "none") for key, value in receipt.items()]
+    rows = {key: "\n".join(_lines(value)) for key, value in receipt.items()}
+    if isinstance(git := receipt.get("git"), Mapping):
+        rows["git"] = "\n".join(_commits(git))
+    return [(key, text or "none") for key, text in rows.items()]
+
+
+def _commits(git: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each repository that the code came from, with the user's modules in it."""
+    for name, state in git.items():
+        if name == "own_code":
+            for repository, one in state.items():
+                yield f"{one.get('modules')} ({repository}): {_commit(one)}"
+        elif name == "current_folder":
+            yield f"the current folder ({state.get('repository')}): {_commit(state)}"
+        else:
+            yield f"{name}: {_commit(state)}"
+
+
+def _commit(state: Mapping[str, Any]) -> str:
+    commit = state.get("commit")
+    return "no commit has it" if commit is None else f"{commit}{', and changes' if state.get('dirty') else ''}"
 
 
 def _lines(value: Any, prefix: str = "") -> Iterator[str]:
@@ -207,6 +228,8 @@ def _lines(value: Any, prefix: str = "") -> Iterator[str]:
 
 
 def _entry(value: Any) -> str:
+    if isinstance(value, list) and len(value) > LISTED + 1:  # the weights of a model, say
+        return f"{', '.join(map(text_of, value[:LISTED]))} and {len(value) - LISTED:,} more"
     return figure(value) if isinstance(value, float) else text_of(value)
 
 
