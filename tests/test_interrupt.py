@@ -197,10 +197,11 @@ def test_ctrl_c_stops_a_grid_and_its_cell(tmp_path: Path) -> None:
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert err.count("stopped by SIGINT") == 1
-    assert "killed  model=mlp  stopped by SIGTERM" in err  # what the grid sends its cells
+    assert "killed  model=mlp  its grid was interrupted (SIGINT)" in err  # and not the SIGTERM that it sends its cells
     assert "[2/2]" not in err
     grid, run = runs(tmp_path)
     assert (status(grid).state, status(run).state) == ("KILLED", "KILLED")
+    assert (status(grid).error, status(run).error) == ("stopped by SIGINT", "its grid was interrupted (SIGINT)")
     check_journal(run)
 
 
@@ -250,7 +251,7 @@ def test_a_grid_that_was_suspended_stops_a_cell_that_began_meanwhile(tmp_path: P
         process.send_signal(signal.SIGCONT)
         _, err = process.communicate(timeout=LONG)
     assert process.returncode == 143, err
-    assert "killed  model=mlp  stopped by SIGTERM" in err
+    assert "killed  model=mlp  its grid was interrupted (SIGTERM)" in err
     _, run = runs(tmp_path)
     assert newest_step(run) is not None
     check_journal(run)

@@ -181,7 +181,8 @@ def record(
         result = result_of_stage(experiment, resolved, run, beside)
         journal.write_result(result)
     except Stopped as stop:
-        journal.finish("KILLED", f"stopped by {stop.signal_name}")
+        interrupted = member.interrupted() if member else None
+        journal.finish("KILLED", interrupted or f"stopped by {stop.signal_name}")
         raise
     except Pruned as pruned:
         journal.finish("PRUNED", str(pruned))

@@ -221,3 +221,7 @@ class GridMember(Protocol):
     def began(self, run: Run) -> None:
         """Note which run the cell has become."""
         ...
+
+    def interrupted(self) -> str | None:
+        """Why the grid stops its cells, where a signal has stopped it; None where none has."""
+        ...

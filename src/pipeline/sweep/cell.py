@@ -142,6 +142,23 @@ class Member:
                 pruner.report_before(records_until(run.folder, run.checkpoint.progress["journal_bytes"]))
             run.listeners.append(pruner)
 
+    def interrupted(self) -> str | None:
+        """What the grid has noted before it sent its cells a signal."""
+        try:
+            return f"its grid was interrupted ({_interrupt_file(Path(self.grid)).read_text()})"
+        except OSError:
+            return None
+
+
+def note_interrupt(folder: Path, signal_name: str) -> None:
+    """Have the cells below the folder of a grid's run say what stopped it, and not what it stops them by."""
+    with suppress(OSError):
+        _interrupt_file(folder).write_text(signal_name)
+
+
+def _interrupt_file(folder: Path) -> Path:
+    return folder / "cells" / "interrupted"
+
 
 def environment_file(folder: Path) -> Path:
     """What cells in new processes need to know of the command's environment, below the folder of the grid's run."""

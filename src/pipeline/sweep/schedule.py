@@ -20,6 +20,7 @@ from pipeline.sweep.cell import (
     job_file,
     last_line,
     log_file,
+    note_interrupt,
     run_of,
     runs_noted,
     write_job,
@@ -184,7 +185,8 @@ class Schedule:
                     return given_up if self._cells_left() else None
                 self._look()
                 time.sleep(self._pause())
-        except Stopped:
+        except Stopped as stop:
+            note_interrupt(self.folder, stop.signal_name)
             self._stop_all()
             raise
         finally:
