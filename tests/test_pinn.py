@@ -350,7 +350,8 @@ REFUSED = {
     "backend.compile=true": "backend.compile=true with stage=pinn: it would be ignored; leave it out",
     "device.placement_log=true": "device.placement_log=true with stage=pinn: ...",
     "precision=fp16": "precision=fp16 with backend=torch and solver=deepxde: the 1e-8 in Adam's denominator is ...",
-    "precision=bf16": "precision=bf16 with solver=deepxde: DeepXDE uses one dtype for everything and ...",
+    "precision=bf16": "precision=bf16 with solver=deepxde: DeepXDE uses one dtype for everything and no loss scaling; "
+    "use precision=fp32 or precision=fp64",
     "precision=mixed": "precision=mixed with solver=deepxde: ...",
     "stage.grid=99": "stage.grid=99: should be greater than or equal to 100",
     "model.units=[0]": "model.units.0=0: should be greater than 0",

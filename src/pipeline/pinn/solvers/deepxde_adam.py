@@ -70,9 +70,9 @@ class DeepxdeAdam(Solver):
         if problem.recipe.hard and not offers(problem, Problem.hard):
             raise UserError(f"dataset={choice(problem)}: its recipe uses hard conditions, but it defines no hard()")
         if precision not in self.precisions:
-            raise Impossible(
+            raise Impossible(  # tf32 and fp16 do not run with every backend and device
                 f"precision={precision} with solver={choice(self)}: DeepXDE uses one dtype for everything and no loss "
-                f"scaling; choose from {', '.join(self.precisions)}"
+                "scaling; use precision=fp32 or precision=fp64"
             )
         domain = problem.domain
         bare = not isinstance(domain, Polygon) or domain.is_rectangle or len(domain.vertices) == TRIANGLE
