@@ -227,7 +227,12 @@ def _explain(error: pydantic.ValidationError, cls: type[Any], key: str, values: 
     here = [one for one in faults if _path(one["loc"], values) == path]
     if any(one["type"] == "literal_error" for one in here):  # a list of such words is possible too, and no help
         here = [one for one in here if one["type"] != "tuple_type"]
-    reasons = [_of_list(one, cls, values) if one["type"] == "tuple_type" else _reason(one) for one in here]
+    reasons = [
+        _of_list(one, cls, values)
+        if one["type"] == "tuple_type"
+        else _reason(one) + _as_integer(one, path, cls, values)
+        for one in here
+    ]
     first, *others = dict.fromkeys(reasons)
     if "integer" in first and (between := re.fullmatch(r"(\d+)(:|\.\.)(\d+)", str(fault["input"]))):
         end = int(between[3]) + (between[2] == "..")  # to which it goes there, and before which a range ends
@@ -246,6 +251,34 @@ def _in_quotes(key: str, value: Any) -> str:
     if not items or not all(re.fullmatch(r"[\w.+ -]*", one) for one in items):
         return ""
     return f'; in quotes it is one: "{key}=[{",".join(repr(one) for one in items)}]"'
+
+
+def _as_integer(fault: Mapping[str, Any], path: Sequence[str], cls: type[Any], values: Mapping[str, Any]) -> str:
+    """How a whole number is written where an integer is wanted (1e3 in a file), or what else is wrong with it."""
+    value = fault["input"]
+    whole = isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST_INTEGER
+    if fault["type"] != "int_type" or not whole:
+        return ""
+    try:
+        cls(**_replaced(values, path, int(value)))
+    except pydantic.ValidationError as error:
+        for one in error.errors():
+            if _path(one["loc"], values) == path:
+                return f", {_reason(one).removeprefix('should be ')}"
+    except ValueError:  # of another field
+        pass
+    return f"; write {int(value)}"
+
+
+def _replaced(node: Any, path: Sequence[str], value: Any) -> Any:
+    """The mapping or tuple `node` with another value at `path`."""
+    if not path:
+        return value
+    first, *rest = path
+    if isinstance(node, Mapping):
+        return {**node, first: _replaced(node[first], rest, value)}
+    at = int(first)
+    return (*node[:at], _replaced(node[at], rest, value), *node[at + 1 :])
 
 
 def _path(loc: Sequence[int | str], values: Mapping[str, Any]) -> list[str]:
@@ -285,7 +318,6 @@ def _of_list(fault: Mapping[str, Any], cls: type[Any], values: Mapping[str, Any]
 
 def _reason(fault: Mapping[str, Any]) -> str:
     """pydantic's message in our words: from `should be` on."""
-    value = fault["input"]
     if fault["type"] == "too_short":
         least = fault["ctx"]["min_length"]
         return f"should have {least} value{'s' * (least > 1)} at least, not {fault['ctx']['actual_length']}"
@@ -294,9 +326,6 @@ def _reason(fault: Mapping[str, Any]) -> str:
     if fault["type"] in ("bool_parsing", "bool_type"):
         return "should be true or false"
     reason = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input ")
-    whole = isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST_INTEGER
-    if fault["type"] == "int_type" and whole:  # 1e3 in a file
-        reason += f"; write {int(value)}"
     return reason[0].lower() + reason[1:]
 
 
