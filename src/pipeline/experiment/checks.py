@@ -48,9 +48,10 @@ def check_processes(experiment: Experiment) -> None:
         return
     asked = f"{' '.join(keys)} with"
     if not experiment.stage.distributes:
+        others = "stage=train, classifier, transformer and seq2seq train in several"
         raise UserError(
             f"{asked} stage={choice(experiment.stage)}: it works in one process; "
-            "stage=train, classifier, transformer and seq2seq train in several"
+            f"{'leave it out' if experiment.stage.solves else others}"  # none of them takes a problem
         )
     if device.split > 1 and not backend.shards:
         raise Impossible(f"{asked} backend={backend.name}: it keeps whole weights on each device; use backend=jax")
