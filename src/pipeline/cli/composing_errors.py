@@ -132,9 +132,10 @@ def _elsewhere(key: str, near: Sequence[str] = ()) -> str:
     every = choices([conf_path()])
     if name in every:
         return f"{name}=<choice> is a group"
-    line = re.compile(rf"^{name}:", re.MULTILINE)
     having: dict[str, list[str]] = {}
     for one in [group] if group else [one for one in every if "/" not in one and one != "experiment"]:
+        block = rf"{one}:\n(?:  .*\n)*?  "  # in a file that sets other groups too
+        line = re.compile(rf"^(?:{block})?{name}:", re.MULTILINE)
         files = ((choice, conf_path() / one / f"{choice}.yaml") for choice in every.get(one, ()))
         having[one] = [choice for choice, file in files if line.search(file.read_text(encoding="utf-8"))]
     if not group:
