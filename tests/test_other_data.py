@@ -75,13 +75,13 @@ def test_a_run_s_own_data_by_their_name_are_its_test(classifier: Path) -> None:
 def test_examples_that_the_model_was_trained_on_are_counted(classifier: Path) -> None:
     folder = classifier.parents[1]
     old, new = (np.load(folder / name) for name in ("old.npz", "new.npz"))
-    mixed = {name: np.concatenate([old[name], new[name]]) for name in ("x", "y")}
-    np.savez(folder / "mixed.npz", **mixed)
+    x, y = (np.concatenate([old[name], new[name]]) for name in ("x", "y"))
+    np.savez(folder / "mixed.npz", x=x, y=y)
     words = ("stage=evaluate", f"run={classifier.name}", "dataset=npz", "dataset.file=mixed.npz")
     result = read_result(done(folder, *words))
     assert result is not None
     trained = 300 - 60 - 24  # a fifth was the test, a tenth of the rest the validation
-    of = f"{trained} of the {len(mixed['y'])} test examples (contamination): the test result is optimistic"
+    of = f"{trained} of the {len(y)} test examples (contamination): the test result is optimistic"
     assert f"{classifier.name} was trained on {of}" in result.notes
 
 

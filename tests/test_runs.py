@@ -1005,7 +1005,7 @@ def test_show_of_a_grid_says_what_varies_what_its_cells_have_and_which_they_are(
 
 def test_show_says_in_words_which_commits_made_a_run_and_shortens_lists(tmp_path: Path) -> None:
     """`own_code.no repository.commit: null`, and every weight by name, those that were frozen twice."""
-    own = {"no repository": {"commit": None, "dirty": None, "modules": "mine"}}
+    own: dict[str, dict[str, object]] = {"no repository": {"commit": None, "dirty": None, "modules": "mine"}}
     own |= {"lab": {"commit": "abc", "dirty": True, "modules": "lab.nets"}}
     names = [f"blocks.{number}.kernel" for number in range(9)]
     journal = Journal.begin(tmp_path / "runs", "shown", {})

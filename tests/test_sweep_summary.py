@@ -335,10 +335,10 @@ def test_among_many_cells_that_are_equally_good_chance_names_none() -> None:
     """Each by itself, one of twenty was "worse" by chance in half of the grids. What is much worse is still found."""
     generator, chance, missed = np.random.default_rng(0), [], []
     for number in range(40):
-        equal = {f"a{cell}": generator.normal(size=3) for cell in range(20)}
+        equal = {f"a{cell}": generator.normal(size=3).tolist() for cell in range(20)}
         chance.append(len(undecided(Pivot(by_model(equal)))) < 19)
         if number < 8:
-            worse = {f"b{cell}": generator.normal(size=3) + 20 for cell in range(10)}
+            worse = {f"b{cell}": (generator.normal(size=3) + 20).tolist() for cell in range(10)}
             missed += [row for row, _ in undecided(Pivot(by_model({**equal, **worse}))) if row[0].startswith("b")]
     assert sum(chance) <= 8 and len(missed) <= 4
 

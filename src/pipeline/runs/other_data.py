@@ -31,7 +31,7 @@ def other_dataset(folder: Path, saved: Config, config: Config, overridden: Colle
 
 def _defaults(target: str) -> dict[str, Any]:
     spec = named_object(target, "dataset._target_")
-    return {field.name: field.default for field in dataclasses.fields(spec)}  # type: ignore[arg-type]  # a class
+    return {field.name: field.default for field in dataclasses.fields(spec)}
 
 
 def _plain(defaults: Mapping[str, Any], name: str) -> Any:

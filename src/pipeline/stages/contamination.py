@@ -156,8 +156,8 @@ def _of_data(
     """How much of what is held out is in the training split of `dataset`. Raises UserError where its data changed."""
     now = experiment.data_source
     if isinstance(dataset, Corpus) and isinstance(now, Corpus):
-        trained, texts = _text(dataset, seed, known_by).train, _text(now, experiment.seed, data.sha256, whole=whole)
-        shared = common(trained, [getattr(texts, name) for name in OPTIMISTIC])
+        texts = _text(now, experiment.seed, data.sha256, whole=whole)
+        shared = common(_text(dataset, seed, known_by).train, [getattr(texts, name) for name in OPTIMISTIC])
         for (name, optimistic), found in zip(OPTIMISTIC.items(), shared, strict=True):
             if found.share >= LEAST:
                 yield f"{found} of this {name} text (contamination): {optimistic}"

@@ -81,8 +81,8 @@ def write_csv(path: Path, found: Sequence[Entry], by: Sweep | None = None) -> No
     names = dict.fromkeys((pivot.judge, pivot.name))
     rows = []
     for name in names:
-        found = from_best(pivot, name)
-        for (position, one), p in zip(found.items(), corrected([*found.values()]), strict=True):
+        differences = from_best(pivot, name)
+        for (position, one), p in zip(differences.items(), corrected([*differences.values()]), strict=True):
             rows.append((*_settings(pivot, position), name, one.n, repr(one.mean), *_ends(one), repr(p)))
     if not rows:
         return
