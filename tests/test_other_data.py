@@ -121,3 +121,14 @@ def test_a_regression_on_other_data(tmp_path: Path) -> None:
     again = done(tmp_path, "stage=evaluate", f"run={run.name}", *NEW)
     errors = np.array(predictions(run), float) - rows(50, 1) @ weights
     assert metrics_of(again)["test/mean_absolute_error"].value == pytest.approx(np.abs(errors).mean(), rel=1e-5)
+
+
+def test_images_in_another_unit_are_noted(tmp_path: Path) -> None:
+    """Digits are 0 to 16 and were divided by 16; the same values as bytes are divided by 255, without a word."""
+    images = np.random.default_rng(0).integers(0, 17, (30, 8, 8, 1)).astype(np.uint8)
+    np.savez(tmp_path / "new.npz", x=images, y=np.arange(30) % 10)
+    run = done(tmp_path, "dataset=digits", "model=mlp", "model.units=[8]", "training.epochs=1")
+    result = read_result(done(tmp_path, "stage=evaluate", f"run={run.name}", *NEW))
+    assert result is not None
+    said = "x is divided by 255 here, and was divided by 16 when the model was trained; is it in the same unit?"
+    assert said in result.notes

@@ -117,10 +117,14 @@ def _check_card(now: Mapping[str, Any], then: Mapping[str, Any], shown: str) -> 
 
 
 def _of_scale(data: Data, card: Mapping[str, Any]) -> tuple[str, ...]:
-    """A note where inputs are divided by another number than those that the model was trained on."""
-    if card.get("scale", data.scale) == data.scale:
+    """A note where inputs are divided by another number than those that the model was trained on.
+
+    Cards of before have the range of images that were divided by nothing, and no scale of others.
+    """
+    before = card.get("scale", None if "range" in card else data.scale)
+    if before == data.scale:
         return ()
-    now, then = (f"by {scale:g}" if scale else "by nothing" for scale in (data.scale, card["scale"]))
+    now, then = (f"by {scale:g}" if scale else "by nothing" for scale in (data.scale, before))
     return (f"x is divided {now} here, and was divided {then} when the model was trained; is it in the same unit?",)
 
 

@@ -280,12 +280,13 @@ def save_model(run: Run, fit: Fit, data: Data) -> str:
 
 
 def values_of(data: Data) -> dict[str, Any]:
-    """For the card: what numbers are divided by, or of images that nothing brings to [0, 1] their range."""
+    """For the card: what numbers are divided by, and of images that nothing brings to [0, 1] their range."""
     if data.holds_tokens:
         return {}
-    if len(data.task.shapes.x) != 3:
-        return {"scale": data.scale}
-    return {} if data.scale is not None else {"range": [float(data.train.x.min()), float(data.train.x.max())]}
+    scale = {"scale": data.scale}
+    if data.scale is not None or len(data.task.shapes.x) != 3:
+        return scale
+    return scale | {"range": [float(data.train.x.min()), float(data.train.x.max())]}
 
 
 def check_first_step(
