@@ -122,6 +122,16 @@ def test_what_only_a_training_step_has_is_refused(tmp_path: Path) -> None:
     evaluated(tmp_path, "backend.compile=false")
 
 
+def test_choices_and_keys_are_named_as_they_are_written(tmp_path: Path) -> None:
+    """It said model=mnistcnn, and offered dataset.cache of data that are not fetched."""
+    run = saved(tmp_path, "optimizer=adamw_text")
+    kept = "and keeps it; what can be changed is backend, device, precision, training.evaluation_batch_size, "
+    said = refusal(tmp_path, "model=mnist_cnn")
+    assert f"model=mnist_cnn with stage=evaluate: run {run} was made with model=mlp {kept}training.metrics, " in said
+    said = refusal(tmp_path, "optimizer=adamw")
+    assert f"optimizer=adamw with stage=evaluate: run {run} was made with optimizer=adamw_text {kept}" in said
+
+
 def test_a_recipe_or_a_key_that_neither_has_is_refused(tmp_path: Path) -> None:
     run = saved(tmp_path)
     result = f"experiment with stage=evaluate: run {run} has its own settings; what can be changed is "

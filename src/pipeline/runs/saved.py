@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import RunError, UserError, cut, shown
 from pipeline.runs import adapters
-from pipeline.runs.choices import text_of
+from pipeline.runs.choices import nearest, text_of
 from pipeline.runs.json_files import read_json
 from pipeline.runs.other_data import FIXED, other_dataset
 from pipeline.runs.records import read_config, value_at
@@ -81,7 +81,7 @@ def config_of(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str
             )
         if group not in RECHOOSABLE and key not in SINGLE:
             said = _fixed(config, saved, key, stage, folder.name)
-            raise UserError(f"{said}; {_instead(key, config['stage']['_target_'])}")
+            raise UserError(f"{said}; {_instead(key, config['stage']['_target_'], saved)}")
         merged[group] = _overlaid(merged, config, group, rest.partition(".")[0]) if rest else config.get(group)
     _check_variables(folder, saved, merged)
     tokens = (merged.get("dataset") or {}).get("tokens")
@@ -267,19 +267,26 @@ def _fixed(config: Config, saved: Mapping[str, Any], key: str, stage: str, run: 
     return f"{key}={text_of(value)} with stage={stage}: run {run} was made with {key}={text_of(then)} and keeps it"
 
 
-def _instead(key: str, target: str) -> str:
+def _instead(key: str, target: str, saved: Mapping[str, Any]) -> str:
     """What can be chosen where `key` cannot: the stage's own setting of that name, or what the stage reads anew."""
     if key in fields_of(target, "stage"):
         return f"stage.{key} is that of this stage"
     reads = getattr(named_object(target, "stage._target_"), "reads", None)
-    read = [one for one in SINGLE if reads is None or one.partition(".")[0] in reads]
+    read = [one for one in SINGLE if (reads is None or one.partition(".")[0] in reads) and _has(saved, one)]
     others = ", and dataset=<choice> with its keys, for other data" if _takes_other_data(target) else ""
     return f"what can be changed is {', '.join((*RECHOOSABLE, *read))}{others}"
+
+
+def _has(saved: Mapping[str, Any], key: str) -> bool:
+    """Whether the saved choice of a key's group has that key: data that are not fetched have no cache."""
+    group, _, name = key.partition(".")
+    return name in fields_of(str((saved.get(group) or {}).get("_target_")), group)
 
 
 def _value(config: Config, key: str) -> Any:
     """The value at a dotted key; of a group, the choice."""
     node = value_at(config, key)
-    if isinstance(node, Mapping):
-        return str(node.get("_target_", node)).rpartition(".")[2].lower()
-    return node
+    if not isinstance(node, Mapping):
+        return node
+    name = nearest(key, node)[0] if "_target_" in node else str(node)
+    return name.rpartition(".")[2].lower()
