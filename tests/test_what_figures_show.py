@@ -64,6 +64,16 @@ def test_curves_of_training_and_validation(
         assert {y for _, y in line(axes, f"test, the last weights: {value:.4f}")} == {value}
 
 
+def test_curves_of_thousands_of_epochs_are_lines_without_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """3,000 marks were a broad band, in which nothing of the second curve was seen."""
+    found = drawn_by(figures, monkeypatch)
+    for count in (1, 3000):  # a line of one point shows nothing
+        epochs = [Epoch(n, 1.0, 30, 9, 1.0 / n, 0.5, 2.0 / n, 0.5) for n in range(1, count + 1)]
+        figures.training_curves(tmp_path / "curves.png", epochs, {"loss": 0.5}, "a run", "the last weights")
+    few, many = ([one.get_marker() for one in figure.axes[0].lines[:2]] for figure in found)
+    assert (few, many) == (["o", "o"], ["None", "None"])
+
+
 def test_a_confusion_matrix_has_a_row_for_each_true_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A class without examples divides nothing by zero."""
     found = drawn_by(figures, monkeypatch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,6 +20,7 @@ from pipeline.runs.fit import Epoch
 MOST_CLASSES = 30  # whose counts and names a confusion matrix has room for
 FLAT = 6  # letters of a class's name that need not be turned below a column
 TITLE_WIDTH = 8.0  # inches, for a sheet of few images: the title has the id of a run
+MARKED = 100  # epochs, up to which each has a mark: of thousands they would be one broad band
 OUTPUTS = 8  # of a regression, a panel each
 THICKNESS = 0.27  # of a bar, beside an image that is 1 high
 NAME_LENGTH = 32  # characters of an image's name that fit above it and its bars
@@ -31,15 +33,15 @@ def training_curves(path: Path, epochs: Sequence[Epoch], tested: Mapping[str, fl
     """
     figure = canvas(4.5 * len(tested), 3.6)
     along, numbers = by(epochs)
+    mark: dict[str, Any] = {"marker": "o", "ms": 3} if len(epochs) <= MARKED else {}
     for number, (name, at_test) in enumerate(tested.items(), start=1):
         field = "loss" if name == "loss" else "score"
         axes = figure.add_subplot(1, len(tested), number)
-        axes.plot(
-            numbers, [getattr(epoch, f"train_{field}") for epoch in epochs], "o-", ms=3, color=BLUE, label="training"
-        )
+        trained = [getattr(epoch, f"train_{field}") for epoch in epochs]
+        axes.plot(numbers, trained, color=BLUE, label="training", **mark)
         held_out = [getattr(epoch, f"validation_{field}") for epoch in epochs]
         if held_out[0] is not None:
-            axes.plot(numbers, held_out, "o-", ms=3, color=ORANGE, label="validation")
+            axes.plot(numbers, held_out, color=ORANGE, label="validation", **mark)
         axes.axhline(at_test, color=GREY, ls="--", label=f"test, {of}: {number_of(at_test)}")
         axes.set_xlabel(along)
         axes.set_ylabel("mean loss" if name == "loss" else name.replace("_", " "))
