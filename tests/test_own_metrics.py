@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import shutil
 import warnings
@@ -19,6 +20,7 @@ import yaml
 from command import done, pipeline, refused, runs, status, without_place
 from in_backend import experiment
 from PIL import Image
+from rich.console import Console
 from sklearn import metrics as reference
 
 from pipeline.contracts import Loss
@@ -31,8 +33,10 @@ from pipeline.metrics.brier import Brier
 from pipeline.metrics.classification import cross_entropy
 from pipeline.metrics.total import Total
 from pipeline.runs.code.code_hash import hash_of
+from pipeline.runs.journal import Journal
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, read_result
+from pipeline.runs.run import Run
 from pipeline.spec import build_as, spec
 from pipeline.stages.measuring import Measured, measure, try_loss, try_metrics
 from pipeline.tasks import Judge
@@ -351,7 +355,7 @@ def notes_of(run: Path) -> tuple[str, ...]:
     return result.notes
 
 
-def test_what_judges_and_metrics_get_cannot_be_written_to() -> None:
+def test_what_judges_and_metrics_get_cannot_be_written_to(tmp_path: Path) -> None:
     """Nor the test set through it. A metric of torchmetrics takes that without a warning."""
     metrics = [{"_target_": TORCHMETRICS, "metric": "MulticlassAccuracy"}]
     asked = experiment("torch", training=("default", {"metrics": metrics}))
@@ -366,9 +370,12 @@ def test_what_judges_and_metrics_get_cannot_be_written_to() -> None:
         return np.zeros((len(x), 10))
 
     resolved = resolve("torch", asked.device, "fp32", ())
+    terminal = io.StringIO()
+    run = Run(Journal.begin(tmp_path, "judged", {}), Console(file=terminal, force_terminal=True, width=80))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = measure(asked, resolved, data, predict, Watching(), lambda *_: None)
+        found = measure(asked, resolved, data, predict, Watching(), lambda *_: None, run)
+    assert f"{len(data.test)} of {len(data.test)} examples" in terminal.getvalue()  # a large one takes minutes
     assert found.fault is None
     assert seen
     assert not any(one.flags.writeable for one in seen)

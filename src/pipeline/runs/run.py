@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Watcher = Callable[[int, "Weights"], None]
 TENTHS = 10  # the lines of a training without epochs
-LONGEST_SILENCE_S = 60.0  # of a training that writes to a file
+LONGEST_SILENCE_S = 60.0  # of a training, or a test, that writes to a file
 
 
 class Run:

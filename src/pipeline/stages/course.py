@@ -76,7 +76,7 @@ def train(
     keep(experiment, resolved, run, receipt, fit, data)
 
     predict = backend.predictor(experiment, data.task.shapes, fit.weights, resolved)
-    measured = measure(experiment, resolved, data, predict, judge, partial(check_outputs, experiment, fit))
+    measured = measure(experiment, resolved, data, predict, judge, partial(check_outputs, experiment, fit), run)
     also = [
         beside("training curves: not drawn", partial(draw_curves, run, experiment, data, fit, measured.metrics)),
         beside("test set: not drawn", partial(judge.draw, run, experiment.name)),

@@ -88,7 +88,7 @@ class Evaluate(Stage):
         def check(outputs: np.ndarray, first: int) -> None:
             check_outputs(outputs, "test example {}", first, source, resolved.precision)
 
-        found = measure(experiment, resolved, data, predict, judge, check)
+        found = measure(experiment, resolved, data, predict, judge, check, run)
         of_data = data.task.notes(data.train.y, data.test.y) if other is None else ()
         written = receipt.of_saved(experiment, resolved, saved, data.sha256)
         run.journal.write_receipt({**written, "held_out": held_out(data)})

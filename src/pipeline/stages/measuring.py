@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from pipeline.tasks import Judge, Task
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
+    from pipeline.runs.run import Run
 
 TRIED = 64  # examples by which a metric or a loss of the user's is tried
 LARGEST = 2**20  # numbers of their outputs, at most: a language model's are many
@@ -55,17 +57,23 @@ def measure(
     predict: Predict,
     judge: Judge,
     check: Callable[[np.ndarray, int], None],
+    run: Run,
 ) -> Measured:
-    """Predict the test set batch by batch and measure it. `check(outputs, first)` sees each batch's outputs."""
+    """Predict the test set batch by batch and measure it. `check(outputs, first)` sees each batch's outputs.
+
+    `run` shows how far it is: a large test set takes minutes.
+    """
     totals = [Total(metric) for metric in experiment.training.metrics]
-    dtype = input_dtype(resolved)
-    for first, stored, y in batches(data, data.test, experiment.training.evaluation_batch_size):
-        x = data.inputs(stored, dtype)
-        outputs = read_only(predict(x))
-        check(outputs, first)
-        judge.add(read_only(x if data.normalisation is None else data.scaled(stored, dtype)), outputs, y)
-        judge.ask(predict, x, y)
-        add_to(totals, data.task, outputs, y)
+    dtype, examples = input_dtype(resolved), len(data.test)
+    with closing(run.progress("test set", total=examples)) as progress:
+        for first, stored, y in batches(data, data.test, experiment.training.evaluation_batch_size):
+            x = data.inputs(stored, dtype)
+            outputs = read_only(predict(x))
+            check(outputs, first)
+            judge.add(read_only(x if data.normalisation is None else data.scaled(stored, dtype)), outputs, y)
+            judge.ask(predict, x, y)
+            add_to(totals, data.task, outputs, y)
+            progress.advance(len(y), f"{first + len(y):,} of {examples:,} examples")
     return Measured(judge, totals)
 
 
