@@ -338,6 +338,23 @@ def test_a_setting_is_shown_as_it_was_set(tmp_path: Path) -> None:
     assert {"0.99999", "0.9999", "0.00012345", "0.00012444", "0.5000"} <= {*shown}
 
 
+def test_a_run_that_another_started_from_is_named_as_it_was_typed(tmp_path: Path) -> None:
+    """It was the path of its weights, which no column of 80 has room for, and by its id no condition found it."""
+    first = a_run(tmp_path / "runs", 0.5)
+    elsewhere = tmp_path / "others" / "one"
+    for start in (first, elsewhere):
+        model = {"_target_": "pipeline.models.mlp.Mlp", "start": f"{start}/artifacts/model/weights.npz"}
+        a_run(tmp_path / "runs", 0.6, model=model)
+    words = ("stage.columns=[model.start]", "stage.format=csv")
+    found = pipeline(tmp_path, "stage=runs", *words, f"stage.where=model.start={first.name}").stdout
+    (run,) = csv.DictReader(found.splitlines())
+    assert run["model.start"] == first.name
+    every = csv.DictReader(pipeline(tmp_path, "stage=runs", *words).stdout.splitlines())
+    assert {one["model.start"] for one in every} == {"", first.name, str(elsewhere)}
+    shown = pipeline(tmp_path, "stage=show", f"run={run['id']}").stdout
+    assert re.search(rf"^model.start +{first.name}$", shown, re.MULTILINE)
+
+
 def test_a_table_of_80_columns_keeps_a_run_to_a_line(folder: Path) -> None:
     shown = pipeline(folder, "stage=runs", "stage.columns=seed", COLUMNS="80")
     lines = shown.stdout.splitlines()

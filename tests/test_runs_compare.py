@@ -58,6 +58,13 @@ def words(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
+def test_a_task_s_name_as_older_versions_wrote_it_is_no_difference(tmp_path: Path) -> None:
+    names = ("languagemodelling", "language_modelling", "regression")
+    old, new, other = (account_of(a_run(tmp_path, 0.5, task={"name": name})) for name in names)
+    assert not differing([old, new], "data")
+    assert [*differing([old, other], "data")] == ["task"]
+
+
 def test_each_difference_is_named_by_section_and_key(tmp_path: Path) -> None:
     root = tmp_path / "runs"
     hardware = {"effective": "cuda:0", "hardware": {"name": "a CPU", "vector": "avx avx512f f16c fma"}}

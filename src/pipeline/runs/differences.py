@@ -68,7 +68,7 @@ def account_of(folder: Path) -> Account:
             **{key: receipt.get(key) for key in (FILLED, SEEDLESS) if key == FILLED or key in receipt},
         },
         "code": {**code, **flat(receipt.get("imported_beside") or {}, BESIDE)},
-        "data": {key: value for key, value in receipt.items() if key in ("data_sha256", "task", "source_run")},
+        "data": {k: v for k, v in {**receipt, **_task(receipt)}.items() if k in ("data_sha256", "task", "source_run")},
         "software": {**(receipt.get("versions") or {}), **(receipt.get("environment") or {})},
         "machine": flat(machine),
         RESUMPTION: _gone_on_with(receipt.get("resumed") or ()),
@@ -76,6 +76,12 @@ def account_of(folder: Path) -> Account:
     missing = {"config.yaml": config, "receipt.json": receipt, "result.json": read_result(folder)}
     without = tuple(name for name, found in missing.items() if not found)
     return Account(folder, sections, receipt.get("weights_sha256"), metrics_of(folder), without, modules, foremost)
+
+
+def _task(receipt: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What was trained, where that is there. Older versions wrote the words of its name as one."""
+    task = receipt.get("task")
+    return {"task": {**task, "name": str(task.get("name")).replace("_", "")}} if isinstance(task, Mapping) else {}
 
 
 def _targets(config: Mapping[str, Any]) -> list[str]:

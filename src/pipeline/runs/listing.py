@@ -19,6 +19,7 @@ from pipeline.errors import UserError, bad_choice, cut
 from pipeline.experiment import SINCE
 from pipeline.experiment.settings import Sought
 from pipeline.machine.regular_file import open_regular
+from pipeline.runs.as_typed import with_names
 from pipeline.runs.better import better_of, check_direction
 from pipeline.runs.choices import text_of as setting_text
 from pipeline.runs.json_files import read_json
@@ -177,7 +178,7 @@ def _of_other_examples(runs: Sequence[Listed], metric: str) -> list[str]:
 
 def config_of(folder: Path) -> dict[str, Any]:
     """A run's config with the groups that did not exist when it was saved; of an experiment, and not of a grid."""
-    config = read_config(folder, loaded_by_groups)
+    config = with_names(read_config(folder, loaded_by_groups), folder.parent)
     return {**SINCE, **config} if "stage" in config else config
 
 

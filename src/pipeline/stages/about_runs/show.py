@@ -17,6 +17,7 @@ from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError
 from pipeline.experiment.settings import Settings
 from pipeline.report.table import figure, figure_of, of_words, seconds, show, show_table, size
+from pipeline.runs.as_typed import with_names
 from pipeline.runs.checkpoint import newest
 from pipeline.runs.choices import changes, nearest, text_of
 from pipeline.runs.deletion import cells_of
@@ -51,7 +52,7 @@ class Show(AboutRuns):
             raise UserError(f"run={folder.name}: status.json is damaged")
         console = results()
         show(console, folder.name, _head(folder, status))
-        asked = read_config(folder)
+        asked = with_names(read_config(folder), folder.parent)
         if "grid" in asked:
             _show_grid(console, folder, asked["grid"], config)
         elif "search" in asked:
@@ -149,7 +150,7 @@ def _show_grid(console: Console, folder: Path, swept: Mapping[str, str], default
     cells = [*own, *before]
     if not cells:
         return
-    first = read_config(folder.parent / cells[0])
+    first = with_names(read_config(folder.parent / cells[0]), folder.parent)
     varied = {".".join(key.split(".")[:end]) for key in swept for end in range(1, key.count(".") + 2)}
     same = {key: value for key, value in _changed(first, defaults).items() if key not in varied}
     _section(console, "config of its cells: what else differs from the defaults", list(same.items()))
