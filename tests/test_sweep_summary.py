@@ -62,6 +62,26 @@ def shown(found: Sequence[Entry], by: Sweep | None = None) -> list[str]:
     return written.getvalue().splitlines()
 
 
+def test_rate_and_memory_of_two_keys_stand_below_the_table() -> None:
+    """They were in grid.csv alone, so that nobody saw what the best cell costs."""
+
+    def one(number: int, model: str, precision: str, speed: float, used: float) -> Entry:
+        measured = [Metric("test/loss", 0.5), Metric("images_per_s", speed, "images/s", "time", "max")]
+        swept = {"model": model, "precision": precision, "seed": str(number)}
+        measured.append(Metric("cell_peak_memory", used, "MiB", "memory", "min"))
+        return entry_of(Cell(number, swept, {}, [], None, None), *measured)
+
+    places = [("mlp", "fp32", 900.0, 300.0), ("mlp", "bf16", 100.0, 320.0), ("cnn", "fp32", 50.0, 280.0)]
+    found = [one(number, *place) for number, place in enumerate([*places, ("cnn", "bf16", 70.0, 280.0)])]
+    found += [one(4, "mlp", "fp32", 500.0, 300.0)]
+    lines = shown(found)
+    assert "images_per_s (images/s): 50.0 to 700; the most: model=mlp precision=fp32" in lines
+    assert "cell_peak_memory (MiB): 280 to 320; the least: model=cnn precision=fp32 and 1 more" in lines
+    assert "images_per_s" not in lines[1]
+    same = shown([one(number, *place[:3], 300.0) for number, place in enumerate(places)])
+    assert "cell_peak_memory (MiB): 300" in same
+
+
 def test_peak_memory_stands_beside_the_rate_where_all_have_it() -> None:
     """That of the GPU, where there is one; those of a command and of a forked cell have two names."""
 

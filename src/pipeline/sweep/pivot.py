@@ -34,9 +34,9 @@ class Pivot:
     """Cells by their swept keys: the last key's values become columns where they are few.
 
     `name` is the metric that is shown, `judge` the one that the best is chosen by: that of `by`, else that of
-    the validation data where every result has it, so that the test data choose nothing. `beside`: where no key goes
-    across, what the machine took for it: the first metric of kind `time` that every result has, and peak memory. Cells
-    that declare nothing of their metrics have those side by side.
+    the validation data where every result has it, so that the test data choose nothing. `beside`: what the machine took
+    for it, the first metric of kind `time` that every result has and peak memory; `below`, where a key goes across.
+    Cells that declare nothing of their metrics have those side by side.
     """
 
     def __init__(self, found: Sequence[Entry], by: Sweep | None = None) -> None:
@@ -70,7 +70,7 @@ class Pivot:
         timed = [one.name for one in everywhere if one.kind == "time"]
         peaks = [one.name for one in everywhere if one.name in PEAKS]
         beside = self.known[1:MOST_METRICS] if self.several else [*timed[:1], *peaks[-1:]]
-        self.beside = () if across else tuple(beside)
+        self.beside, self.below = ((), tuple(beside)) if across else (tuple(beside), ())
         self.title = "metrics" if self.several and self.beside else self.named(self.name)
         self.positions: dict[Position, list[Entry]] = {}
         for entry in found:
@@ -86,6 +86,12 @@ class Pivot:
         """The main metric (or another) of each repetition that has one."""
         name = name or self.name
         return [entry.metrics[name].value for entry in self.at(row, column) if name in entry.metrics]
+
+    def words(self, position: Position) -> str:
+        """A position in the words of a command: `model=cnn precision=mixed`."""
+        row, column = position
+        pairs = [*zip(self.down, row, strict=True), *([(self.across, column)] if self.across else [])]
+        return " ".join(f"{key}={value}" for key, value in pairs)
 
     def by_seed(self, position: Position, name: str | None = None) -> dict[str, float]:
         """The judging metric (or another) of each repetition that has one, by its seed."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import statistics
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -43,9 +44,9 @@ def table(found: Sequence[Entry], by: Sweep | None = None) -> Table:
 
 
 def shown(found: Sequence[Entry], by: Sweep | None = None) -> tuple[str, ...]:
-    """The metrics in the table."""
+    """The metrics in the table, and below it."""
     pivot = Pivot(found, by)
-    return (pivot.name, *pivot.beside)
+    return (pivot.name, *pivot.beside, *pivot.below)
 
 
 def notes(found: Sequence[Entry], by: Sweep | None = None) -> tuple[str, ...]:
@@ -61,7 +62,23 @@ def notes(found: Sequence[Entry], by: Sweep | None = None) -> tuple[str, ...]:
     without = sum(pivot.name not in entry.metrics for entry in found)
     if pivot.seeds_alone and 0 < without < len(found) - 1:
         lines.append(f"the median leaves out {without} of {len(found)} seeds, which came to no result")
-    return (*lines, *([f"* {_best_by(pivot)}"] if best else []), *differences.notes(pivot))
+    return (*lines, *([f"* {_best_by(pivot)}"] if best else []), *differences.notes(pivot), *_ends(pivot))
+
+
+def _ends(pivot: Pivot) -> Iterator[str]:
+    """Of each metric that has no room in the table its least and its most, medians of repetitions, and which cell has
+    the better of them."""
+    for name in pivot.below:
+        values = {position: pivot.value(*position, name) for position in pivot.positions}
+        medians = {position: statistics.median(each) for position, each in values.items() if each}
+        choose = {"min": min, "max": max}.get(pivot.declared[name].direction)
+        low, high = (figure_of(end, pivot.kind(name)) for end in (min(medians.values()), max(medians.values())))
+        if low == high or choose is None:
+            yield f"{pivot.named(name)}: {low}{'' if low == high else f' to {high}'}"
+            continue
+        first, *others = [one for one, median in medians.items() if median == choose(medians.values())]
+        where = f"{pivot.words(first)}{f' and {len(others)} more' if others else ''}"
+        yield f"{pivot.named(name)}: {low} to {high}; the {'least' if choose is min else 'most'}: {where}"
 
 
 def _missing(pivot: Pivot) -> str | None:
