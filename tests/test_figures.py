@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from PIL import Image
 
 from pipeline.losses.cross_entropy import CrossEntropy
 from pipeline.report import figures
-from pipeline.report.canvas import canvas, save
+from pipeline.report.canvas import COLOURS, GREY, canvas, save
 from pipeline.report.figures import confusion_matrix, image_sheet
 from pipeline.tasks.classification import Classification
 
@@ -31,6 +32,41 @@ def labelled() -> Figure:
     figure.colorbar(axes.imshow(np.eye(3)), ax=axes, label="colour")
     figure.suptitle("title")
     return figure
+
+
+# How colours look to those who lack cones of one kind, in linear light: Machado, Oliveira & Fernandes, "A
+# physiologically-based model for simulation of color vision deficiency", IEEE TVCG 15 (2009), severity 1.
+VISION = {
+    "all cones": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+}
+XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])  # of linear sRGB
+
+
+def linear(colour: str) -> np.ndarray:
+    parts = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+
+
+def lab(light: np.ndarray) -> np.ndarray:
+    """CIE L*a*b* of linear sRGB, beside white."""
+    x, y, z = np.cbrt(XYZ @ light / XYZ.sum(axis=1))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("vision", VISION)
+def test_no_two_colours_of_series_are_alike_whoever_looks(vision: str) -> None:
+    """Orange and gold were 6 apart for those without green cones, of which 2 or 3 are seen at all."""
+    seen = [lab(np.clip(VISION[vision] @ linear(colour), 1e-3, 1)) for colour in COLOURS]
+    assert min(float(np.linalg.norm(one - other)) for one, other in combinations(seen, 2)) > 15
+
+
+def test_colours_stand_out_from_white() -> None:
+    """WCAG 2: 3 for lines and marks, 4.5 for text, in which grey is used."""
+    contrasts = {colour: 1.05 / (XYZ[1] @ linear(colour) + 0.05) for colour in (*COLOURS, GREY)}
+    assert min(contrasts.values()) > 3 and contrasts[GREY] > 4.5
 
 
 def test_a_figure_is_drawn_once_and_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

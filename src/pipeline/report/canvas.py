@@ -15,8 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-BLUE, ORANGE, GREY = "#2b6cb0", "#c05621", "#a0aec0"
-COLOURS = (BLUE, ORANGE, "#2f855a", "#6b46c1", "#b83280", "#b7791f", "#718096")
+BLUE, ORANGE, GREY = "#2b6cb0", "#c05621", "#6b7280"
+# Chosen by computing, so that no two are alike for a colour-blind reader either: tests/test_figures.py has the measure.
+COLOURS = (BLUE, ORANGE, "#38a169", "#332288", "#882255", "#000000", "#5f370e")
 MARKS = "osD^vPX*<>"
 APART = 0.08  # of an axis, that a label of a size takes
 STRIPE = 4  # times the width of a line

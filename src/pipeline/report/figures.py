@@ -41,7 +41,9 @@ def training_curves(path: Path, epochs: Sequence[Epoch], tested: Mapping[str, fl
         axes.plot(numbers, trained, color=BLUE, label="training", **mark)
         held_out = [getattr(epoch, f"validation_{field}") for epoch in epochs]
         if held_out[0] is not None:
-            axes.plot(numbers, held_out, color=ORANGE, label="validation", **mark)
+            # printed in grey, the two colours are alike
+            hollow: dict[str, Any] = {"marker": "s", "ms": 4, "mfc": "white"} if mark else {}
+            axes.plot(numbers, held_out, color=ORANGE, label="validation", **hollow)
         axes.axhline(at_test, color=GREY, ls="--", label=f"test, {of}: {number_of(at_test)}")
         axes.set_xlabel(along)
         axes.set_ylabel("mean loss" if name == "loss" else name.replace("_", " "))
