@@ -142,3 +142,20 @@ def test_the_sheet_has_the_first_images_of_whatever_batches(
     ((_, drawn, likely, _, labels, _),) = sheets
     assert drawn.ravel().tolist() == [*range(min(24, sum(sizes)))]
     assert labels.tolist() == y[: len(drawn)].tolist() == (1 - likely.argmax(axis=1)).tolist()
+
+
+def test_names_of_classes_that_no_font_has_are_noted(tmp_path: Path) -> None:
+    """Each of their characters was a box, without a word. No font has characters for private use."""
+    notes: list[str] = []
+    run: Any = SimpleNamespace(artifact=lambda name: made(tmp_path / name), note=notes.append)
+    for classes in (("café", "tea"), ("\ue000", "\ue001\ue000")):
+        judge = Classification((2,), classes).judge(CrossEntropy())
+        judge.add(np.zeros((4, 2)), np.eye(2)[[0, 1, 0, 1]], np.array([0, 1, 1, 0]))
+        judge.draw(run, "title")
+    said = "lack 2 of the characters in the names of classes, which are boxes there; predictions.csv has them"
+    assert notes == [f"figures: the fonts of matplotlib here {said}"]
+
+
+def made(path: Path) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    return path

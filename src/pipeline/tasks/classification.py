@@ -126,9 +126,13 @@ class ClassificationJudge(Judge):
 
     def draw(self, run: Run, title: str) -> None:
         from pipeline.report import figures
+        from pipeline.report.canvas import without_glyph
 
         classes, labels = self.task.classes, np.concatenate(self.labels)
         self._write(run, labels)
+        if lacked := len(without_glyph("".join(classes))):
+            of = "of the characters in the names of classes, which are boxes there; predictions.csv has them"
+            run.note(f"figures: the fonts of matplotlib here lack {lacked:,} {of}")
         of = f"{title}\n{np.trace(self.counts):,} of {len(labels):,} test examples are right"
         figures.confusion_matrix(run.artifact("figures/confusion_matrix.png"), self.counts, classes, of)
         if len(self.task.x) != IMAGE or self.task.x[2] not in DRAWABLE:
