@@ -120,6 +120,7 @@ class Seen:
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, int]] = []
+        self.ticks = 0
 
     def started(self, cell: Cell) -> None:
         self.heard.append(("started", cell.number))
@@ -134,7 +135,8 @@ class Seen:
     def queued_again(self, numbers: Set[int]) -> None:
         self.heard += [("queued again", number) for number in sorted(numbers)]
 
-    def tick(self) -> None: ...
+    def tick(self) -> None:
+        self.ticks += 1
 
 
 def cells(count: int) -> list[Cell]:
@@ -196,6 +198,19 @@ def test_every_cell_is_run_in_turn_by_its_job(tmp_path: Path) -> None:
         **{"number": 3, "config": {"seed": 3}, "keys": ["model"], "grid": str(tmp_path), "trial": {"number": 3}},
         "swept": ["seed"],
     }
+
+
+@pytest.mark.parametrize(("queues", "least", "most"), [(False, 400, 600), (True, 30, 80)])
+def test_a_queue_is_read_less_often_than_what_runs_here(queues: bool, least: int, most: int, tmp_path: Path) -> None:
+    """And whoever watches sees the time pass at each look."""
+
+    def play(stage: Stage, number: int, job: Path) -> None:
+        journal = begins(job)
+        stage.after(10, lambda: (journal.finish("FINISHED"), stage.over.append((number, None))))
+
+    one = schedule(tmp_path, Stage(play, queues=queues))
+    assert one.run() is None and isinstance(one.watcher, Seen)
+    assert least <= one.watcher.ticks <= most
 
 
 def too_long(work: Callable[[Stage, Journal], object] | None = None) -> Play:
