@@ -26,7 +26,7 @@ from pipeline.experiment.training import Training
 from pipeline.report import comparison
 from pipeline.report.canvas import canvas
 from pipeline.report.comparison import LEAST_SPAN, Side, interval, span
-from pipeline.report.intervals import NOT_FINITE, deviation, half_width, why_none
+from pipeline.report.intervals import NOT_FINITE, deviation, half_width, lie_apart, why_none
 from pipeline.report.table import show_result
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
@@ -321,6 +321,22 @@ def test_the_report_says_that_nothing_is_corrected() -> None:
     text = " ".join(section({name: outcome(0.7, 0.8, last) for name, last in (("a", 0.9), ("b", 0.91))}).split())
     assert "where it contains 0, no difference is shown, which does not mean that there is none." in text
     assert "without a correction for several comparisons" in text
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "apart"),
+    [
+        ((1, 2, 3, 4, 5), (6, 7, 8, 9, 10), True),
+        ((1, 2, 3, 4, 5), (5, 7, 8, 9, 10), False),
+        ((1, 2, 3, 4, 9), (6, 7, 8, 9, 10), False),
+        ((1, 2, 3, 4), (6, 7, 8, 9, 10), False),
+    ],
+)
+def test_ranges_lie_apart_where_they_share_no_value(
+    ours: tuple[float, ...], theirs: tuple[float, ...], apart: bool
+) -> None:
+    """Four values lie apart by chance too often."""
+    assert lie_apart(ours, theirs) is lie_apart(theirs, ours) is apart
 
 
 @pytest.mark.parametrize("odd", [float("inf"), float("-inf"), float("nan")])

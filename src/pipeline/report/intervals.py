@@ -24,12 +24,12 @@ def half_width(values: Sequence[float]) -> float | None:
 
     Three equal values say nothing about how far they scatter: an interval of width zero would claim certainty.
     """
-    n = len(values)
-    if n < LEAST_RUNS or not all(map(math.isfinite, values)) or all_the_same(values):
+    n, spread = len(values), deviation(values)
+    if n < LEAST_RUNS or spread is None or spread <= NO_SPREAD * max(map(abs, values)):
         return None
     from scipy import stats
 
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * statistics.stdev(values) / math.sqrt(n)
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * spread / math.sqrt(n)
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,6 @@ def of_median(values: Sequence[float]) -> tuple[float, float] | None:
     while (outside := outside + 2 * math.comb(len(ordered), k) / 2 ** len(ordered)) <= 1 - CONFIDENCE:
         k += 1
     return (ordered[k - 1], ordered[-k]) if k else None
-
-
-def all_the_same(values: Sequence[float]) -> bool:
-    """Whether several values differ by no more than rounding."""
-    return len(values) > 1 and (spread := deviation(values)) is not None and spread <= NO_SPREAD * max(map(abs, values))
 
 
 def lie_apart(ours: Sequence[float], theirs: Sequence[float]) -> bool:
