@@ -206,7 +206,12 @@ def test_a_queue_is_read_less_often_than_what_runs_here(queues: bool, least: int
 
     def play(stage: Stage, number: int, job: Path) -> None:
         journal = begins(job)
-        stage.after(10, lambda: (journal.finish("FINISHED"), stage.over.append((number, None))))
+
+        def end() -> None:
+            journal.finish("FINISHED")
+            stage.over.append((number, None))
+
+        stage.after(10, end)
 
     one = schedule(tmp_path, Stage(play, queues=queues))
     assert one.run() is None and isinstance(one.watcher, Seen)

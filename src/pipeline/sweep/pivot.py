@@ -69,8 +69,9 @@ class Pivot:
         everywhere = [one for one in others if all(one.name in metrics for metrics in results)]
         timed = [one.name for one in everywhere if one.kind == "time"]
         peaks = [one.name for one in everywhere if one.name in PEAKS]
-        beside = self.known[1:MOST_METRICS] if self.several else [*timed[:1], *peaks[-1:]]
-        self.beside, self.below = ((), tuple(beside)) if across else (tuple(beside), ())
+        also = tuple(self.known[1:MOST_METRICS] if self.several else [*timed[:1], *peaks[-1:]])
+        self.beside: tuple[str, ...] = () if across else also
+        self.below: tuple[str, ...] = also if across else ()
         self.title = "metrics" if self.several and self.beside else self.named(self.name)
         self.positions: dict[Position, list[Entry]] = {}
         for entry in found:
