@@ -73,10 +73,20 @@ def test_the_share_is_as_sure_of_a_small_text(size: int) -> None:
         assert str(found) == f"about {found.share:.0%}"
 
 
-def test_few_samples_are_counted() -> None:
-    assert sampled(10**9, [1_000, 20_000]) == 64 and sampled(10_000, [1_000, 0]) == 1
-    assert sampled(50_000_000, [5_000_000]) == 64  # as many bytes as no one waits for
-    assert sampled(1_000_000, [100, 10**9]) == 64  # the hashes of all windows of a GB are 8 GB
+def test_the_share_of_a_text_whose_few_lines_are_much_of_it_is_exact() -> None:
+    """By one window in 16 of 1 MB it was 16 % to 44 % where one line is three tenths of the text, and is there."""
+    line = letters(400, 7)
+    for seed in range(3):
+        lines = [letters(1000, 1000 + 100 * seed + number) for number in range(80)]
+        tested = b"".join(one + line for one in lines)
+        (found,) = common(letters(900_000, seed) + b"-" + line, [tested])
+        windows = len(tested) - WINDOW + 1
+        assert found.whole and found.share == 80 * (len(line) - WINDOW + 1) / windows
+
+
+def test_few_of_the_windows_of_large_texts_are_looked_at() -> None:
+    assert [sampled(size) for size in (0, 1_000, 8_000_000, 8_400_000)] == [1, 1, 1, 2]
+    assert sampled(50_000_000) == 8 and sampled(10**9) == 64  # the hashes of all windows of a GB are 8 GB
 
 
 @pytest.mark.parametrize("line", [b"x", b"ab cde\n", b"0123456789,abcdefghij\n" * 3])

@@ -1,8 +1,8 @@
 """How much of one text occurs in another, at any position: by fingerprints, the hashes of some windows of bytes.
 
 A window is taken where the hash of its beginning is small, so that equal passages give equal fingerprints (after
-"winnowing": Schleimer, Wilkerson & Aiken, SIGMOD 2003; without its bound on the gaps). Of small texts all windows are
-taken: three of 200 bytes, which one in 64 would be, show no share.
+"winnowing": Schleimer, Wilkerson & Aiken, SIGMOD 2003; without its bound on the gaps). Of texts up to AT_ONCE all
+windows are taken: one in 64 misses what is there, and is off by ten points where few lines are much of a text.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from pipeline.tokens import Content
 
 WINDOW = 32  # bytes: texts that have nothing else in common seldom share so many
 ONE_OF = 2**6  # windows, at most
-ENOUGH = 2**12  # windows of a text: its share is then known to a few percent, worse where few lines are much of it
-AT_ONCE = 2**22  # bytes of a text, all of whose windows take a tenth of a second
+AT_ONCE = 2**22  # bytes of a text, all of whose windows take a third of a second
 FEW = 1000  # of a text, with fewer of which a share is given with their number
 PIECE = 2**18  # bytes of text at a time, whose hashes stay in a processor's cache
 LEAST = 0.02  # of a text: licences and headings occur in many
@@ -44,12 +43,12 @@ class Common(NamedTuple):
 
 def common(trained: Content, tested: Sequence[Content]) -> list[Common]:
     """What of each text of `tested` occurs in `trained`, estimated from its fingerprints."""
-    one_of = sampled(len(trained), [len(text) for text in tested])
+    one_of = sampled(max(len(text) for text in (trained, *tested)))
     windows = [counted(text, one_of) for text in tested]
     while one_of > 1 and any(_few(text, counts, one_of) for text, (_, counts) in zip(tested, windows, strict=True)):
         one_of //= 2
         windows = [counted(text, one_of) for text in tested]
-    known = np.unique(np.concatenate([hashes for hashes, _ in windows]))
+    known = np.sort(np.concatenate([hashes for hashes, _ in windows]))  # of equal ones the first is found and looked at
     there = np.zeros(len(known), bool)
     begins = np.zeros(2**BEGIN, bool)  # a quick look, before the search
     begins[known >> SHIFT] = True
@@ -78,10 +77,9 @@ def counted(text: Content, one_of: int) -> tuple[np.ndarray, np.ndarray]:
     return found, np.bincount(which, times, len(found)).astype(np.int64)
 
 
-def sampled(trained: int, tested: Sequence[int]) -> int:
-    """Of how many windows one is taken, a power of 2: of fewer where texts have few bytes."""
-    wanted = max(min(filter(None, tested), default=0) // ENOUGH, max(trained, *tested) // AT_ONCE, 1)
-    return min(ONE_OF, int(2 ** (wanted.bit_length() - 1)))
+def sampled(largest: int) -> int:
+    """Of how many windows one is taken, a power of 2, where the largest text has so many bytes."""
+    return min(ONE_OF, 1 << (max(largest // AT_ONCE, 1).bit_length() - 1))
 
 
 def _pieces(text: Content, one_of: int) -> Iterator[np.ndarray]:
