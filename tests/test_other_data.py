@@ -10,6 +10,7 @@ import pytest
 from command import done, refused
 
 from pipeline.runs.json_files import read_json
+from pipeline.runs.other_data import other_dataset
 from pipeline.runs.result import metrics_of, read_result
 
 NEW = ("dataset=npz", "dataset.file=new.npz")
@@ -83,6 +84,20 @@ def test_examples_that_the_model_was_trained_on_are_counted(classifier: Path) ->
     trained = 300 - 60 - 24  # a fifth was the test, a tenth of the rest the validation
     of = f"{trained} of the {len(y)} test examples (contamination): the test result is optimistic"
     assert f"{classifier.name} was trained on {of}" in result.notes
+
+
+def test_other_examples_take_the_arguments_of_the_run_s_and_not_its_test() -> None:
+    target = "pipeline.datasets.examples.Examples"
+    saved = {"_target_": target, "train": "lab.a", "test": "lab.b", "arguments": {"size": 8, "year": 1}, "keys": ["x"]}
+    plain = {"_target_": target, "train": None, "test": None, "arguments": {}, "keys": ["image", "label"]}
+
+    def chosen(**settings: object) -> dict[str, object]:
+        keys = ["dataset", *(f"dataset.{name}" for name in settings)]
+        return other_dataset(Path(), {"dataset": saved}, {"dataset": plain | settings}, keys)
+
+    assert chosen() == saved
+    assert chosen(train="lab.c") == saved | {"train": "lab.c", "test": None}
+    assert chosen(arguments={"year": 2}) == saved | {"arguments": {"size": 8, "year": 2}}
 
 
 @pytest.mark.parametrize(

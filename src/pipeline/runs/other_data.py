@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +20,30 @@ def other_dataset(folder: Path, saved: Config, config: Config, overridden: Colle
     before, now = saved.get("dataset") or {}, dict(config["dataset"])
     kept = [key.partition(".")[2] for key in FIXED]
     if before.get("_target_") == now["_target_"]:
-        defaults = _defaults(now["_target_"])
-        kept += [name for name in now if f"dataset.{name}" not in overridden and _plain(defaults, name) == now[name]]
-    now |= {name: before[name] for name in kept if name in before and name in now}
+        kept += _left_out(before, now, overridden)
+    now |= {name: _with(before[name], now[name]) for name in kept if name in before and name in now}
     if "tokens" in before and "tokens" in now:
         now["tokens"] = str(folder / CARD)
     return now
 
 
-def _defaults(target: str) -> dict[str, Any]:
-    spec = named_object(target, "dataset._target_")
-    return {field.name: field.default for field in dataclasses.fields(spec)}
+def _left_out(before: Mapping[str, Any], now: Mapping[str, Any], overridden: Collection[str]) -> Iterator[str]:
+    """The settings of one spec that are at their default now, and those that are mappings."""
+    fields = named_object(now["_target_"], "dataset._target_").__pydantic_fields__
+    for name, value in now.items():
+        if f"dataset.{name}" in overridden and not isinstance(value, Mapping):
+            continue
+        if name == "test" and "dataset.train" in overridden and isinstance(before.get(name), str):
+            continue  # of dataset=examples: it belongs to the run's train
+        if isinstance(value, Mapping) or (name in fields and _plain(fields[name].default) == value):
+            yield name
 
 
-def _plain(defaults: Mapping[str, Any], name: str) -> Any:
+def _with(before: Any, now: Any) -> Any:
+    """What a setting was; of a mapping with what is set now."""
+    return {**before, **now} if isinstance(before, Mapping) and isinstance(now, Mapping) else before
+
+
+def _plain(default: Any) -> Any:
     """A default as a config has it."""
-    value = defaults.get(name, dataclasses.MISSING)
-    return list(value) if isinstance(value, tuple) else value
+    return list(default) if isinstance(default, tuple) else default
