@@ -86,6 +86,17 @@ def test_examples_that_the_model_was_trained_on_are_counted(classifier: Path) ->
     assert f"{classifier.name} was trained on {of}" in result.notes
 
 
+def test_runs_of_several_seeds_are_measured_on_the_same_few_examples(classifier: Path) -> None:
+    """Of three examples no share can be held out, and none has to be; the order does not depend on the run's seed."""
+    folder, x = classifier.parents[1], rows(3, 5)
+    np.savez(folder / "few.npz", x=x, y=CLASSES[[0, 1, 1]])
+    other = done(folder, *TRAINED, "dataset.file=old.npz", "seed=1")
+    words = ("stage=evaluate", "dataset=npz", "dataset.file=few.npz")
+    measured = [done(folder, *words, f"run={run.name}") for run in (classifier, other)]
+    first, second = (read_json(run / "receipt.json")["held_out"]["test"] for run in measured)
+    assert first == second and first.startswith("3-")
+
+
 def test_other_examples_take_the_arguments_of_the_run_s_and_not_its_test() -> None:
     target = "pipeline.datasets.examples.Examples"
     saved = {"_target_": target, "train": "lab.a", "test": "lab.b", "arguments": {"size": 8, "year": 1}, "keys": ["x"]}

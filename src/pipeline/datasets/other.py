@@ -20,14 +20,18 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config
 from pipeline.runs.saved import card_sha256, check_hashes, saved_card
 from pipeline.runs.weights import digest
+from pipeline.spec import is_shipped
 from pipeline.tasks.classification import Classification
 
 if TYPE_CHECKING:
+    from pipeline.contracts import Dataset
     from pipeline.experiment import Experiment
     from pipeline.runs.weights import Weights
 
 
-LEAKAGE = "(leakage)"  # what a note of it has
+OF_SPLITS = ("(leakage)", "nothing is held out")  # what a note has that is of splits which are not made
+SHARES = ("validation", "test", "test_share")
+SEED = 0  # whatever that of the run: runs of several seeds are measured on the same examples, in one order
 
 _ahead: list[tuple[Experiment, Data | None]] = []  # at most one
 
@@ -59,9 +63,10 @@ def load_other(experiment: Experiment, *, alone: bool) -> Data | None:
     """
     if _ahead and _ahead[0][0] is experiment:
         return _ahead.pop()[1]
+    if named(experiment) is None:
+        return None
     source, dataset = Path(str(experiment.settings.run)), experiment.data_source
-    root = cache_root(dataset.cache)
-    data = dataset.load_whole(root) if isinstance(dataset, Corpus) and not alone else loaded(dataset, experiment.seed)
+    data = loaded(dataset, SEED) if alone else _undivided(dataset)
     if data.sha256 == read_json(source / "receipt.json").get("data_sha256"):
         return None
     shown = f"run={source.name} on dataset={type(dataset).__name__.lower()}"
@@ -71,8 +76,18 @@ def load_other(experiment: Experiment, *, alone: bool) -> Data | None:
     data = replace(data, train=none, validation=none, test=test, normalisation=saved_normalisation(source))
     data = _by_classes(data, saved_card(source).get("classes"), shown)
     _check_card(data.task.card(), saved_card(source), shown)
-    notes = [note for note in data.notes if LEAKAGE not in note]  # from a training set, which they are not split into
+    notes = [note for note in data.notes if not any(words in note for words in OF_SPLITS)]
     return replace(data, notes=(*_of_scale(data, saved_card(source)), *notes))
+
+
+def _undivided(dataset: Dataset) -> Data:
+    """The data with no share held out: of a few examples none can be."""
+    if isinstance(dataset, Corpus):
+        return dataset.load_whole(cache_root(dataset.cache))
+    if is_shipped(dataset):  # one of the user's may take no share of 0
+        found = {name: 0.0 for name in SHARES if isinstance(getattr(dataset, name, None), float)}
+        dataset = replace(dataset, **found)
+    return loaded(dataset, SEED)
 
 
 def check_other(source: Path, saved: Weights) -> tuple[str, ...]:

@@ -61,21 +61,14 @@ class Evaluate(Stage):
 
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
         """Refuse other data that the model does not take, and metrics that cannot be had of the data."""
-        other = None
-        if other_data.named(experiment) is not None:
-            other = other_data.load_other_ahead(experiment, alone=self.split == "test")
+        other = other_data.load_other_ahead(experiment, alone=self.split == "test")
         if any(map(asks_the_data, experiment.training.metrics)):
             try_metrics(experiment.training.metrics, load_ahead(experiment) if other is None else other)
-
-    def _other(self, experiment: Experiment) -> Data | None:
-        if other_data.named(experiment) is None:
-            return None
-        return other_data.load_other(experiment, alone=self.split == "test")
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Measure. Raises UserError for a run without a readable model, or whose weights or data are others now."""
         source = Path(str(experiment.settings.run))
-        saved, other = saved_weights(source), self._other(experiment)
+        saved, other = saved_weights(source), other_data.load_other(experiment, alone=self.split == "test")
         data = load_data(experiment) if other is None else other
         if other is None:
             notes = (*check_saved(source, saved, data), *noted(source))
