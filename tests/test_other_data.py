@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import done, refused
+from PIL import Image
 
 from pipeline.runs.json_files import read_json
 from pipeline.runs.other_data import other_dataset
@@ -115,6 +116,7 @@ def test_other_examples_take_the_arguments_of_the_run_s_and_not_its_test() -> No
     ("words", "said"),
     [
         (("dataset=digits",), "the model has no class 0, 1, 2, 3, 4, 5, 6, 7, 8, 9; its classes are ash, beech, cedar"),
+        (("dataset=image_folder", "dataset.folder=trees"), " on dataset=image_folder: the model has no class oak; "),
         (
             ("dataset=npz", "dataset.file=wide.npz"),
             "the shape of an example is [5] there, and the model ",
@@ -132,6 +134,9 @@ def test_other_data_that_the_model_does_not_take_are_refused(
     folder = classifier.parents[1]
     x = rows(60, 2)
     np.savez(folder / "wide.npz", x=np.concatenate([x, x[:, :1]], axis=1), y=labels(x))
+    for name in ("ash", "oak"):
+        (folder / "trees" / name).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "trees" / name / "1.png")
     before = sorted((folder / "runs").iterdir())
     assert said in refused(folder, "stage=evaluate", f"run={classifier.name}", *words)
     assert sorted((folder / "runs").iterdir()) == before  # refused before the run begins

@@ -20,7 +20,7 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config
 from pipeline.runs.saved import card_sha256, check_hashes, saved_card
 from pipeline.runs.weights import digest
-from pipeline.spec import is_shipped
+from pipeline.spec import choice, is_shipped
 from pipeline.tasks.classification import Classification
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def load_other(experiment: Experiment, *, alone: bool) -> Data | None:
     data = loaded(dataset, SEED) if alone else _undivided(dataset)
     if data.sha256 == read_json(source / "receipt.json").get("data_sha256"):
         return None
-    shown = f"run={source.name} on dataset={type(dataset).__name__.lower()}"
+    shown = f"run={source.name} on dataset={choice(dataset)}"
     test = data.test if alone else _joined(data)
     check_data(replace(data, train=test, test=test), type(dataset).__name__.lower())
     none = Split(test.x[:0], test.y[:0])
