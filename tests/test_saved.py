@@ -22,6 +22,7 @@ from pipeline.ready import ready
 from pipeline.runs import choices, receipt, weights
 from pipeline.runs.journal import Journal
 from pipeline.runs.saved import check_hashes
+from pipeline.runs.start import SAVED
 from pipeline.sweep.history import History
 from pipeline.sweep.plan import compose_cell
 from pipeline.variables import filled
@@ -130,6 +131,8 @@ def test_choices_and_keys_are_named_as_they_are_written(tmp_path: Path) -> None:
     assert f"model=mnist_cnn with stage=evaluate: run {run} was made with model=mlp {kept}training.metrics, " in said
     said = refusal(tmp_path, "optimizer=adamw")
     assert f"optimizer=adamw with stage=evaluate: run {run} was made with optimizer=adamw_text {kept}" in said
+    saved(tmp_path, f"model.start={tmp_path / 'runs' / 'early' / SAVED}")
+    assert " was made with model.start=early and keeps it; " in refusal(tmp_path, "model.start=null")
 
 
 def test_a_recipe_or_a_key_that_neither_has_is_refused(tmp_path: Path) -> None:

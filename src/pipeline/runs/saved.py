@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import RunError, UserError, cut, shown
 from pipeline.runs import adapters
+from pipeline.runs.as_typed import with_names
 from pipeline.runs.choices import nearest, text_of
 from pipeline.runs.json_files import read_json
 from pipeline.runs.other_data import FIXED, other_dataset
@@ -80,7 +81,7 @@ def config_of(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str
                 f"{key}={shown(_value(config, key))} with stage={stage}: is for training steps, and none runs"
             )
         if group not in RECHOOSABLE and key not in SINGLE:
-            said = _fixed(config, saved, key, stage, folder.name)
+            said = _fixed(config, with_names(saved, folder.parent), key, stage, folder.name)
             raise UserError(f"{said}; {_instead(key, config['stage']['_target_'], saved)}")
         merged[group] = _overlaid(merged, config, group, rest.partition(".")[0]) if rest else config.get(group)
     _check_variables(folder, saved, merged)
