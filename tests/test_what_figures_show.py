@@ -71,7 +71,7 @@ def test_curves_of_thousands_of_epochs_are_lines_without_marks(tmp_path: Path, m
         epochs = [Epoch(n, 1.0, 30, 9, 1.0 / n, 0.5, 2.0 / n, 0.5) for n in range(1, count + 1)]
         figures.training_curves(tmp_path / "curves.png", epochs, {"loss": 0.5}, "a run", "the last weights")
     few, many = ([one.get_marker() for one in figure.axes[0].lines[:2]] for figure in found)
-    assert (few, many) == (["o", "o"], ["None", "None"])
+    assert (few, many) == (["o", "s"], ["None", "None"])
 
 
 def test_a_confusion_matrix_has_a_row_for_each_true_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
