@@ -123,7 +123,7 @@ def test_the_figures_of_a_test_set_say_how_large_it_is(tmp_path: Path, monkeypat
     judge.draw(run, "a run")
     matrix, sheet = titles
     assert matrix == "a run\n2 of 3 test examples are right"
-    assert sheet.startswith("a run: the first test images and their most probable classes (blue: true,")
+    assert sheet.startswith("a run: the first test images and their most probable classes (blue, outlined: true;")
 
 
 @pytest.mark.parametrize("sizes", [(30,), (10, 10, 10), (23, 1, 6), (24, 6), (3,)])

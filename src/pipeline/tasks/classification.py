@@ -138,7 +138,7 @@ class ClassificationJudge(Judge):
         if len(self.task.x) != IMAGE or self.task.x[2] not in DRAWABLE:
             return
         x, logits = (np.concatenate(parts) for parts in zip(*self.first, strict=True))
-        title = f"{title}: the first test images and their most probable classes (blue: true, orange: wrong)"
+        title = f"{title}: the first test images and their most probable classes (blue, outlined: true; orange: wrong)"
         sheet = run.artifact("figures/test_images.png")
         figures.image_sheet(sheet, x, metrics.probabilities(logits), classes, labels[: len(x)], title)
 
