@@ -298,6 +298,17 @@ def stopped_twice_at_once():
         os.kill(os.getpid(), number)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGTERM])
 
+def stopped_twice_by_one_sender():  # as timeout(1) does: the process, and then its group
+    from pipeline.cli import exits
+    exits.time.sleep = lambda _: os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+def stopped_again_later():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+
 def stopped_in_a_finalizer():
     class Dying:
         def __del__(self):
@@ -333,6 +344,8 @@ command.main()
     [
         ("stopped", 129, "stopped by SIGHUP"),
         ("stopped_twice_at_once", 130, "stopped by SIGINT"),
+        ("stopped_twice_by_one_sender", 143, "stopped by SIGTERM"),
+        ("stopped_again_later", -signal.SIGTERM, ""),
         ("stopped_in_a_finalizer", 143, "stopped by SIGTERM"),
         ("stopped_and_undone_badly", 143, "stopped by SIGTERM"),
         ("another_pipe", 1, "BrokenPipeError: [Errno 32] Broken pipe"),

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from pipeline.errors import RunError, Stopped, UserError, cut
 
 LONGEST_MESSAGE = 2000
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # SIGUSR1: Slurm's warning, if asked for
+TOGETHER_SECONDS = 0.3  # timeout(1) signals a process and then its group, of which a busy machine makes two signals
 
 
 def status_of(task: Callable[[], int]) -> int:
@@ -74,7 +76,7 @@ def _output_refused() -> bool:
 
 
 def stop_on_signals(*, grace: float | None = None) -> None:
-    """Ctrl-C, SIGTERM and SIGHUP (the terminal is gone) unwind the run by an exception; a second one ends it at once.
+    """Ctrl-C, SIGTERM and SIGHUP (the terminal is gone) unwind the run by an exception; a later one ends it at once.
 
     `grace`: seconds that it has for that. Others are then ignored, and the kernel ends what is still there.
     A SIGHUP that is ignored stays so: that is what `nohup` is for.
@@ -127,24 +129,42 @@ _asked: Stopped | None = None
 _grace: float | None = None
 _held = 0  # blocks under way that hold a stop back
 _late = False  # whether one is held back now
+_together = False  # whether signals that arrive now belong to the first
 
 
 def _stop(number: int, _: FrameType | None) -> None:
     global _asked, _late
-    for each in SIGNALS:
-        if signal.getsignal(each) is _stop:
-            signal.signal(each, signal.SIG_DFL if _grace is None else signal.SIG_IGN)
+    if _together:
+        return
     if _asked is not None:  # a second one, since the first a library has put this handler back
+        _leave_to_the_system()
         signal.raise_signal(number)
         return
-    if _grace is not None:
+    _asked = Stopped(signal.Signals(number).name, 128 + number)
+    if _grace is None:
+        _wait_for_those_together()
+    else:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, _grace)
-    _asked = Stopped(signal.Signals(number).name, 128 + number)
+    _leave_to_the_system()
     if _held:
         _late = True
     else:
         raise _asked
+
+
+def _wait_for_those_together() -> None:
+    global _together
+    _together = True
+    time.sleep(TOGETHER_SECONDS)
+    _together = False
+
+
+def _leave_to_the_system() -> None:
+    """A later signal ends the process at once or, where the kernel ends it anyway, does nothing."""
+    for each in SIGNALS:
+        if signal.getsignal(each) is _stop:
+            signal.signal(each, signal.SIG_DFL if _grace is None else signal.SIG_IGN)
 
 
 def _unraisable(what: sys.UnraisableHookArgs) -> None:
