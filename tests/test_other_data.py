@@ -126,6 +126,10 @@ def test_other_examples_take_the_arguments_of_the_run_s_and_not_its_test() -> No
             "was made with dataset.normalise=true and keeps it; what ",
         ),
         (("stage.split=all",), "stage.split=all without dataset: is for other data than the run's, of which the test "),
+        (
+            ("stage.split=test", "dataset=npz"),
+            "stage.split=test: these data are the run's own, of which the test is measured without it; leave it out",
+        ),
     ],
 )
 def test_other_data_that_the_model_does_not_take_are_refused(

@@ -54,6 +54,11 @@ class Evaluate(Stage):
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse a split of the run's own data: of these it has been trained on all but the test."""
         if "stage.split" in keys and other_data.named(experiment) is None:
+            if "dataset" in keys:
+                raise UserError(
+                    f"stage.split={self.split}: these data are the run's own, of which the test is measured without "
+                    "it; leave it out"
+                )
             raise UserError(
                 f"stage.split={self.split} without dataset: is for other data than the run's, of which the test is "
                 "measured; name them by dataset=<choice>, or leave it out"
