@@ -717,6 +717,14 @@ def test_predict(trained: dict[str, Path], pictures: tuple[Path, np.ndarray], pl
     assert np.array([found[name] for name in many[0]]) == pytest.approx(expected(trained["torch"], digits), abs=2e-5)
     assert [found[name] for name in many[1]] == [found[name] for name in many[0]]
     assert all(found[name] == found["many.idx[0]"] for name in names[:3])
+    of_folder = place / "later"
+    of_folder.mkdir()
+    for name in ("notes.txt", "2.png", "1.jpg"):
+        shutil.copyfile(folder / "grey.png", of_folder / name)
+    again = done(place, "stage=predict", f"run={trained['torch'].name}", "stage.images=[later]", "tracking=none")
+    of_images = probabilities(again)
+    assert list(of_images) == ["1.jpg", "2.png"]
+    assert all(likely == pytest.approx(found["grey.png"], abs=1e-4) for likely in of_images.values())
     assert status(run).name == "predict-mlp-digits-torch-fp32"
     assert read(run / "result.json")["table"][-1] == ["probabilities", "artifacts/probabilities.csv"]
     with Image.open(run / "artifacts/figures/predictions.png") as sheet:
@@ -920,6 +928,9 @@ def test_predict_without_images(trained: dict[str, Path], pictures: tuple[Path, 
     said = refused(tmp_path, *wanted, f"stage.images=[{pictures[0] / 'text.txt'}]")
     assert said.startswith(f"stage.images={pictures[0] / 'text.txt'}: neither an image (.png, .jpg, ")
     assert said.endswith(") nor an IDX file")
+    (tmp_path / "empty").mkdir()
+    said = refused(tmp_path, *wanted, "stage.images=[empty]")
+    assert said.startswith("stage.images=empty: a folder without an image directly in it (.png, .jpg, ")
     (tmp_path / "begun.png").write_bytes((pictures[0] / "grey.png").read_bytes()[:20])
     said = refused(tmp_path, *wanted, "stage.images=[begun.png]")
     assert said.startswith("stage.images=begun.png: not a readable image (")

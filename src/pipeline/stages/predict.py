@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 @spec
 class Predict(Stage):
-    """`images`: files of an image each, or IDX files of many. `invert` for dark drawings on a light ground.
+    """`images`: files of an image each, folders of such, or IDX files of many.
+
+    `invert`: for dark drawings on a light ground.
 
     `rows`: for a model of rows of numbers, a .npy or .csv file with a row an example, as its data have them.
     `points`: for a run of stage=pinn, a .npy or .csv file with one point per row.

@@ -42,7 +42,7 @@ def check(images: Sequence[str], source: Path) -> None:
     if not images:
         raise UserError("stage.images=[]: name at least one image or IDX file, such as stage.images=[shoe.png]")
     check_range(source)
-    for text in images:
+    for text in _files_of(images):
         path = as_named(text)
         if fault := fault_of(path):
             raise UserError(f"stage.images={text}: {fault}")
@@ -151,8 +151,9 @@ def read_images(
     names: list[str] = []
     found: list[np.ndarray] = []
     notes: list[str] = []
-    called = [as_named(text).name for text in paths]
-    for text in paths:
+    files = _files_of(paths)
+    called = [as_named(text).name for text in files]
+    for text in files:
         path = as_named(text)
         ground = "white" if invert else "black"
         images = _image(path, shape, ground, notes)[None] if _is_image(path) else _idx(path, shape)
@@ -164,6 +165,19 @@ def read_images(
         colours = slice(WITH_TRANSPARENCY - 1 if shape[2] == WITH_TRANSPARENCY else None)
         together[..., colours] = 1 - together[..., colours]
     return names, together, notes
+
+
+def _files_of(images: Sequence[str]) -> list[str]:
+    """The files that are named, a folder by the images in it. Raises UserError for a folder without one."""
+    files: list[str] = []
+    for text in images:
+        if not (folder := as_named(text)).is_dir():
+            files.append(text)
+        elif within := sorted(str(path) for path in folder.iterdir() if _is_image(path) and path.name[0] != "."):
+            files += within
+        else:
+            raise UserError(f"stage.images={text}: a folder without an image directly in it ({', '.join(SUFFIXES)})")
+    return files
 
 
 def _image(path: Path, shape: tuple[int, int, int], ground: str, notes: list[str]) -> np.ndarray:
