@@ -195,6 +195,12 @@ def test_parts_of_a_file_have_their_usual_names_and_are_whole(
         assert str(caught.value).startswith(f"dataset.file={path}: {said}")
 
 
+def test_a_table_is_refused_with_where_to_read_how_it_becomes_arrays(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("length,kind\n5.1,oak\n")
+    with pytest.raises(UserError, match=r"not a .npz file; docs/own.md \(Data, rows of numbers\) makes one of a .csv$"):
+        Npz(file=str(tmp_path / "mine.csv")).load(tmp_path, 0)
+
+
 def test_names_beside_integers_are_refused(tmp_path: Path) -> None:
     """As names, 0 to 10 are in the order 0, 1, 10: the accuracy of the test was 0.14 instead of 1."""
     x, y = np.zeros((22, 4), np.float32), np.arange(22) % 11

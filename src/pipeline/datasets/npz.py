@@ -58,14 +58,17 @@ class Npz(Dataset):
             raise UserError(f"{shown}: {(error.strerror or str(error)).lower()}") from error
         except Exception as error:  # zipfile and zlib raise types of their own for damaged files
             if not is_zipfile(self.user_files[0]):
-                raise UserError(
-                    f"{shown}: not a .npz file; np.savez('mine.npz', x=x, y=y) writes one of arrays"
-                ) from error
+                raise UserError(f"{shown}: not a .npz file; {self._how_to_make_one()}") from error
             raise UserError(f"{shown}: not a readable .npz ({type(error).__name__}: {error})") from error
         parts = _parts(arrays, shown)
         if self.layout == "channels_first":
             parts = {part: (channels_last(x, shown), y) for part, (x, y) in parts.items()}
         return data_of(parts, self.targets, self.classes, Shares(self.validation, self.test), seed, shown)
+
+    def _how_to_make_one(self) -> str:
+        if str(self.file).lower().endswith(".csv"):
+            return "docs/own.md (Data, rows of numbers) makes one of a .csv"
+        return "np.savez('mine.npz', x=x, y=y) writes one of arrays"
 
 
 def _parts(arrays: Mapping[str, np.ndarray], shown: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
