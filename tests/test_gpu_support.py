@@ -13,11 +13,12 @@ import pytest
 
 from pipeline import backends, ready, runner
 from pipeline.errors import Impossible
-from pipeline.machine import device, gpu_support
+from pipeline.machine import device, gpu_support, host
 from pipeline.machine.capability import resolve
 from pipeline.machine.device import Device, Gpu
 from pipeline.machine.gpu_support import Build, runs_by, unusable
 from pipeline.machine.installed import installed_version
+from pipeline.runs import receipt
 
 ROOT = Path(__file__).parent.parent
 
@@ -330,6 +331,28 @@ def test_a_run_that_falls_back_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         said.clear()
         runner.announce(experiment, resolve("torch", Device(), "fp32", gpus, because), run)
         assert sum("device=auto: the installed torch is built for CUDA 13.0" in line for line in said) == expected
+
+
+@pytest.mark.parametrize(
+    ("precision", "flags", "warned"),
+    [
+        ("mixed", "avx2 fma", True),
+        ("bf16", "avx2 fma", True),
+        ("fp32", "avx2 fma", False),
+        ("mixed", "avx2 avx512_bf16", False),
+        ("mixed", "", False),  # the system does not say
+    ],
+)
+def test_a_processor_without_bfloat16_is_named(
+    monkeypatch: pytest.MonkeyPatch, precision: str, flags: str, warned: bool
+) -> None:
+    said: list[str] = []
+    run: Any = SimpleNamespace(id="r", say=said.append, checkpoint=None)
+    experiment: Any = SimpleNamespace(name="x", precision=SimpleNamespace(name=precision), reads=lambda _: True)
+    monkeypatch.setattr(host, "_described", lambda: {"vector": flags})
+    monkeypatch.setattr(receipt, "unscaled", lambda *_: None)
+    runner.announce(experiment, resolve("torch", Device(), precision, (), ()), run)
+    assert any("no instructions for bfloat16" in line for line in said) == warned
 
 
 # The extras

@@ -53,6 +53,12 @@ def entry(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
+def lacks_bfloat16() -> bool:
+    """Whether the processor has no instructions for bfloat16; False where the system does not list them."""
+    flags = cpu()["vector"]
+    return bool(flags) and "bf16" not in flags
+
+
 def libc() -> str:
     """The C library, whose exp and sin differ in the last bit from version to version."""
     try:
