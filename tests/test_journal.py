@@ -502,6 +502,17 @@ def test_find_run(tmp_path: Path) -> None:
         find_run(tmp_path, first.id[:8])
 
 
+def test_a_run_that_is_not_found_is_answered_by_those_that_would_do(tmp_path: Path) -> None:
+    """For model.start the latest were an evaluation and an export, which have no weights."""
+    trained, evaluated = (Journal.begin(tmp_path, name, {}) for name in ("trained", "evaluated"))
+    (trained.folder / "weights.npz").touch()
+    said = rf"run=zzz: no such run in .*; the latest with weights.npz are {trained.id}$"
+    with pytest.raises(UserError, match=said):
+        find_run(tmp_path, "zzz", "weights.npz")
+    with pytest.raises(UserError, match=rf"the latest are {evaluated.id}, {trained.id}$"):
+        find_run(tmp_path, "zzz", "adapters.npz")  # which none has
+
+
 def test_a_run_whose_folder_is_moved_learns_it(tmp_path: Path) -> None:
     """It made the folder again for its results, and ended as finished: one half here, the other half there."""
     journal = Journal.begin(tmp_path / "runs", "run", {})
