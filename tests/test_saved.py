@@ -38,7 +38,8 @@ def composed(folder: Path, *overrides: str) -> dict[str, Any]:
 
 def saved(folder: Path, *overrides: str) -> str:
     """The id of a finished run that was made so; its weights are not looked at here."""
-    journal = Journal.begin(folder / "runs", "saved", composed(folder, "dataset=digits", "device=cpu", *overrides))
+    data = () if any(one.startswith("dataset=") for one in overrides) else ("dataset=digits",)
+    journal = Journal.begin(folder / "runs", "saved", composed(folder, *data, "device=cpu", *overrides))
     journal.artifact_path("model/weights.npz").touch()
     journal.finish("FINISHED")
     return journal.id
@@ -133,6 +134,15 @@ def test_choices_and_keys_are_named_as_they_are_written(tmp_path: Path) -> None:
     assert f"optimizer=adamw with stage=evaluate: run {run} was made with optimizer=adamw_text {kept}" in said
     saved(tmp_path, f"model.start={tmp_path / 'runs' / 'early' / SAVED}")
     assert " was made with model.start=early and keeps it; " in refusal(tmp_path, "model.start=null")
+
+
+def test_neither_a_problem_s_run_takes_data_nor_another_run_a_problem(tmp_path: Path) -> None:
+    """The first ended in a traceback, and of the second it was said that the run had solved a problem."""
+    saved(tmp_path)
+    said = "dataset=function with stage=evaluate: is a problem, which has no examples; choose data"
+    assert refusal(tmp_path, "dataset=function") == said
+    saved(tmp_path, "stage=pinn", "dataset=function", "model=fnn", "solver=adam", "backend=jax")
+    assert refusal(tmp_path, "dataset=npz").startswith("stage=evaluate with a run that solved a problem: its errors ")
 
 
 def test_a_recipe_or_a_key_that_neither_has_is_refused(tmp_path: Path) -> None:

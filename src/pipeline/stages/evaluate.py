@@ -19,6 +19,7 @@ from pipeline.experiment import metrics as named
 from pipeline.machine.capability import Resolved
 from pipeline.report.table import figure
 from pipeline.runs import receipt
+from pipeline.runs.other_data import SOLVED
 from pipeline.runs.records import read_config
 from pipeline.runs.result import Result, metrics_of
 from pipeline.runs.run import Run
@@ -46,10 +47,7 @@ class Evaluate(Stage):
     def check(self, experiment: Experiment) -> None:
         """Refuse a run that has no test set."""
         if isinstance(experiment.dataset, Problem):
-            raise UserError(
-                "stage=evaluate with a run that solved a problem: its errors are in its result.json; "
-                "stage=predict stage.points=points.csv gives its values at any points"
-            )
+            raise UserError(SOLVED)
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse a split of the run's own data: of these it has been trained on all but the test."""
