@@ -101,7 +101,13 @@ def test_runs_of_several_seeds_are_measured_on_the_same_few_examples(classifier:
 def test_other_examples_take_the_arguments_of_the_run_s_and_not_its_test() -> None:
     target = "pipeline.datasets.examples.Examples"
     saved = {"_target_": target, "train": "lab.a", "test": "lab.b", "arguments": {"size": 8, "year": 1}, "keys": ["x"]}
-    plain = {"_target_": target, "train": None, "test": None, "arguments": {}, "keys": ["image", "label"]}
+    plain: dict[str, object] = {
+        "_target_": target,
+        "train": None,
+        "test": None,
+        "arguments": {},
+        "keys": ["image", "label"],
+    }
 
     def chosen(**settings: object) -> dict[str, object]:
         keys = ["dataset", *(f"dataset.{name}" for name in settings)]

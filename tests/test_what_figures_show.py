@@ -138,7 +138,7 @@ def test_beside_an_image_stand_its_own_most_probable_classes(tmp_path: Path, mon
         bars = [bar for bar in axes.patches if isinstance(bar, Rectangle) and bar.get_fill()]
         assert [bar.get_width() / 1.1 for bar in bars] == pytest.approx([0.7, 0.2, 0.1, 0.5, 0.3, 0.2])
         assert [list(bar.get_facecolor())[:3] for bar in bars] == [rgb(colour) for three in colours for colour in three]
-        outlined = [bar.get_edgecolor()[3] == 1 for bar in bars]  # printed in grey, the colours are alike
+        outlined = [list(bar.get_edgecolor())[-1] == 1 for bar in bars]  # printed in grey, the colours are alike
         assert outlined == [colour == BLUE and labels is not None for three in colours for colour in three]
         assert [np.asarray(image.get_array()).ravel()[0] for image in axes.images] == [0.0, 1.0]
         assert [image.get_clim() for image in axes.images] == [(0, 1)] * 2

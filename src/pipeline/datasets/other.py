@@ -86,7 +86,7 @@ def _undivided(dataset: Dataset) -> Data:
         return dataset.load_whole(cache_root(dataset.cache))
     if is_shipped(dataset):  # one of the user's may take no share of 0
         found = {name: 0.0 for name in SHARES if isinstance(getattr(dataset, name, None), float)}
-        dataset = replace(dataset, **found)
+        dataset = replace(dataset, **found)  # type: ignore[type-var]  # a spec is a dataclass
     return loaded(dataset, SEED)
 
 
