@@ -721,10 +721,14 @@ def test_predict(trained: dict[str, Path], pictures: tuple[Path, np.ndarray], pl
     of_folder.mkdir()
     for name in ("notes.txt", "2.png", "1.jpg"):
         shutil.copyfile(folder / "grey.png", of_folder / name)
+    for number in range(5):
+        shutil.copyfile(folder / "large.png", of_folder / f"large{number}.png")
     again = done(place, "stage=predict", f"run={trained['torch'].name}", "stage.images=[later]", "tracking=none")
     of_images = probabilities(again)
-    assert list(of_images) == ["1.jpg", "2.png"]
-    assert all(likely == pytest.approx(found["grey.png"], abs=1e-4) for likely in of_images.values())
+    assert list(of_images) == ["1.jpg", "2.png", *(f"large{number}.png" for number in range(5))]
+    resized = [f"large{number}.png: resized from 64x64 to 8x8" for number in range(3)]
+    assert read(again / "result.json")["notes"] == [*resized, "and 2 more such notes"]
+    assert all(of_images[name] == pytest.approx(found["grey.png"], abs=1e-4) for name in ("1.jpg", "2.png"))
     assert status(run).name == "predict-mlp-digits-torch-fp32"
     assert read(run / "result.json")["table"][-1] == ["probabilities", "artifacts/probabilities.csv"]
     with Image.open(run / "artifacts/figures/predictions.png") as sheet:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")  # as Pillow calls those of SUFFIXES
 SHOWN = 20  # rows in the terminal's table; the CSV has them all
 DRAWN = 24  # images on the sheet
+NOTED = 3  # notes of single files; a folder may have thousands
 HALF_A_STEP = 0.5 / 255  # beyond 0 or 1, as resized images of real numbers are: less than a byte can say
 
 
@@ -164,7 +165,8 @@ def read_images(
     if invert:
         colours = slice(WITH_TRANSPARENCY - 1 if shape[2] == WITH_TRANSPARENCY else None)
         together[..., colours] = 1 - together[..., colours]
-    return names, together, notes
+    more = [f"and {len(notes) - NOTED:,} more such notes"] if len(notes) > NOTED else []
+    return names, together, [*notes[:NOTED], *more]
 
 
 def _files_of(images: Sequence[str]) -> list[str]:
