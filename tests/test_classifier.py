@@ -83,6 +83,7 @@ def test_artifacts(trained: dict[str, Path], backend: str) -> None:
         "x": [8, 8, 1],
         "outputs": [10],
         "classes": NAMES,
+        "scale": 16.0,
     }
     for name in figures:
         with Image.open(run / "artifacts" / name) as figure:

@@ -197,7 +197,7 @@ def test_parts_of_a_file_have_their_usual_names_and_are_whole(
 
 def test_a_table_is_refused_with_where_to_read_how_it_becomes_arrays(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("length,kind\n5.1,oak\n")
-    with pytest.raises(UserError, match=r"not a .npz file; docs/own.md \(Data, rows of numbers\) makes one of a .csv$"):
+    with pytest.raises(UserError, match=r"not a .npz file; dataset=csv reads a .csv$"):
         Npz(file=str(tmp_path / "mine.csv")).load(tmp_path, 0)
 
 

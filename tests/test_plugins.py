@@ -145,6 +145,7 @@ def test_a_model_and_a_dataset_of_ones_own(mine: Path, tmp_path: Path, backend: 
         "x": [5, 5, 1],
         "outputs": [2],
         "classes": ["dark", "bright"],
+        "scale": 255.0,
     }
     scalars = json.loads((run / "result.json").read_text())["scalars"]
     assert scalars["test/accuracy"] > 0.9

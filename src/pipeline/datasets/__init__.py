@@ -35,7 +35,7 @@ class Data:
     subtracted from x, once it is scaled, and what that is divided by. `part`: which rows of a training batch of so many
     are made here, where other processes make the others. `notes`: what is odd about what was read, for people.
     `held_out`: what tells the validation and the test from those of another split, where their examples do not say
-    it (the same text is cut into other sequences).
+    it (the same text is cut into other sequences). `columns`: the names of an example's numbers, where they have any.
     """
 
     train: Split
@@ -49,6 +49,7 @@ class Data:
     part: Callable[[int], slice] | None = None
     notes: tuple[str, ...] = ()
     held_out: Mapping[str, str] | None = None
+    columns: tuple[str, ...] = ()
 
     def training(self, rows: np.ndarray, epoch: int) -> Split:
         """The training examples of a batch, `rows` (B,), as they are in an epoch (from 0): a copy."""

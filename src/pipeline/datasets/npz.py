@@ -67,7 +67,7 @@ class Npz(Dataset):
 
     def _how_to_make_one(self) -> str:
         if str(self.file).lower().endswith(".csv"):
-            return "docs/own.md (Data, rows of numbers) makes one of a .csv"
+            return "dataset=csv reads a .csv"
         return "np.savez('mine.npz', x=x, y=y) writes one of arrays"
 
 

@@ -57,15 +57,41 @@ def read(key: str, text: str, what: str, width: int, wanted: str, names: Sequenc
     return rows
 
 
+def columns(key: str, text: str) -> dict[str, list[str]]:
+    """The columns of a .csv by the names in its first row: the cells of each, as they stand. Raises UserError."""
+    where = f"{key}={text}"
+    try:
+        with open_regular(as_named(text)) as file:
+            head, *rows = _rows(file) or [[]]
+    except OSError as error:
+        raise UserError(f"{where}: {(error.strerror or str(error)).lower()}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{where}: no readable .csv ({error})") from error
+    if not rows or _is_unseparated(rows[0]):
+        raise UserError(f"{where}: holds no rows below a line of names, separated by commas")
+    twice = next((name for name in head if head.count(name) > 1), None)
+    if twice is not None or not all(head) or any(map(is_number, head)):
+        odd = f"two columns are called {cut(twice)}" if twice else f"its first row is {cut(', '.join(head))}"
+        raise UserError(f"{where}: {odd}; the first row has to name each column")
+    for number, row in enumerate(rows, start=1):
+        if len(row) != len(head):
+            raise UserError(f"{where}: row {number} has {len(row)} cells, and there are {len(head)} columns")
+    return {name: [row[at] for row in rows] for at, name in enumerate(head)}
+
+
+def _rows(file: BinaryIO) -> list[list[str]]:
+    with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
+        return [[cell.strip() for cell in row] for row in csv.reader(text) if row]
+
+
 def _csv(file: BinaryIO, names: Sequence[str], where: str, what: str) -> np.ndarray:
     """Columns in the order of `names`, whatever order the file's first row has. Raises UserError, which names a row."""
-    with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
-        rows = [row for row in csv.reader(text) if row]
+    rows = _rows(file)
     order = list(range(len(names)))
     if not names:
         rows = rows[_begins_with_names(rows, what) :]
-    elif rows and all(map(_is_name, rows[0])):  # and no number that is mistyped
-        head = [cell.strip() for cell in rows.pop(0)]
+    elif rows and ({*rows[0]} & {*names} or all(map(_is_name, rows[0]))):  # and no number that is mistyped
+        head = rows.pop(0)
         if sorted(head) != sorted(names):
             raise ValueError(f"its columns are {', '.join(head)}; a {what} is ({', '.join(names)})")
         order = [head.index(name) for name in names]

@@ -66,6 +66,7 @@ def load_other(experiment: Experiment, *, alone: bool) -> Data | None:
     if named(experiment) is None:
         return None
     source, dataset = Path(str(experiment.settings.run)), experiment.data_source
+    card = saved_card(source)
     data = loaded(dataset, SEED) if alone else _undivided(dataset)
     if data.sha256 == read_json(source / "receipt.json").get("data_sha256"):
         return None
@@ -74,10 +75,10 @@ def load_other(experiment: Experiment, *, alone: bool) -> Data | None:
     check_data(replace(data, train=test, test=test), type(dataset).__name__.lower())
     none = Split(test.x[:0], test.y[:0])
     data = replace(data, train=none, validation=none, test=test, normalisation=saved_normalisation(source))
-    data = _by_classes(data, saved_card(source).get("classes"), shown)
-    _check_card(data.task.card(), saved_card(source), shown)
+    data = _by_classes(_by_columns(data, card.get("columns"), shown), card.get("classes"), shown)
+    _check_card(data.task.card(), card, shown)
     notes = [note for note in data.notes if not any(words in note for words in OF_SPLITS)]
-    return replace(data, notes=(*_of_scale(data, saved_card(source)), *notes))
+    return replace(data, notes=(*_of_scale(data, card), *notes))
 
 
 def _undivided(dataset: Dataset) -> Data:
@@ -102,6 +103,19 @@ def _joined(data: Data) -> Split:
     if len(parts) == 1:
         return parts[0]  # which may be larger than memory
     return Split(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("x", "y")))
+
+
+def _by_columns(data: Data, columns: list[str] | None, shown: str) -> Data:
+    """The columns of a table in the order that the model has them. Raises UserError for a table of others."""
+    if not columns or not data.columns:
+        return data
+    if sorted(columns) != sorted(data.columns):
+        raise UserError(
+            f"{shown}: the model takes the columns {cut(', '.join(columns), 300)}; dataset.features names columns, and "
+            f"here they are {cut(', '.join(data.columns), 300)}"
+        )
+    order = [data.columns.index(name) for name in columns]
+    return replace(data, columns=tuple(columns), test=Split(data.test.x[:, order], data.test.y))
 
 
 def _by_classes(data: Data, classes: list[str] | None, shown: str) -> Data:

@@ -280,13 +280,14 @@ def save_model(run: Run, fit: Fit, data: Data) -> str:
 
 
 def values_of(data: Data) -> dict[str, Any]:
-    """For the card: what numbers are divided by, and of images that nothing brings to [0, 1] their range."""
+    """For the card: what numbers are divided by, what columns are called, the range of images that nothing brings to
+    [0, 1]."""
     if data.holds_tokens:
         return {}
-    scale = {"scale": data.scale}
+    found: dict[str, Any] = {"scale": data.scale} | ({"columns": [*data.columns]} if data.columns else {})
     if data.scale is not None or len(data.task.shapes.x) != 3:
-        return scale
-    return scale | {"range": [float(data.train.x.min()), float(data.train.x.max())]}
+        return found
+    return found | {"range": [float(data.train.x.min()), float(data.train.x.max())]}
 
 
 def check_first_step(

@@ -34,7 +34,7 @@ def check(text: str, source: Path) -> None:
     """Refuse rows that are not there or do not fit, and a run of something else. Raises UserError."""
     card = card_of(source)
     number_files.check_there(KEY, text)
-    read_rows(text, card["x"][0])
+    read_rows(text, card)
 
 
 def card_of(source: Path) -> dict[str, Any]:
@@ -51,12 +51,14 @@ def card_of(source: Path) -> dict[str, Any]:
 
 def sha256(text: str, source: Path) -> str:
     """Hash of the rows, as the receipt has it. Raises UserError."""
-    return array_sha256(read_rows(text, card_of(source)["x"][0]))
+    return array_sha256(read_rows(text, card_of(source)))
 
 
-def read_rows(text: str, width: int) -> np.ndarray:
-    """Rows (N, width) in float64. Raises UserError."""
-    return number_files.read(KEY, text, "row", width, f"the model takes rows of {width} numbers")
+def read_rows(text: str, card: Mapping[str, Any]) -> np.ndarray:
+    """Rows (N, width) in float64, the columns in the order that the model has them. Raises UserError."""
+    width = card["x"][0]
+    wanted = f"the model takes rows of {width} numbers"
+    return number_files.read(KEY, text, "row", width, wanted, card.get("columns", ()))
 
 
 def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Result:
@@ -64,7 +66,7 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     source = Path(str(experiment.settings.run))
     saved, card = saved_weights(source), card_of(source)
     notes = check_hashes(source, {"weights": weights.digest(saved), "card": card_sha256(card)})
-    rows = read_rows(text, card["x"][0])
+    rows = read_rows(text, card)
     predict = experiment.backend.load().predictor(
         experiment, Shapes(tuple(card["x"]), tuple(card["outputs"])), saved, resolved
     )
