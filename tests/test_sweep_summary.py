@@ -341,6 +341,7 @@ def test_where_all_others_differ_from_the_best_that_is_said() -> None:
 
 @given(st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=2, max_size=3))
 @example([[0.1, 0.5, 0.9], [0.22, 0.61, 1.0]])
+@example([[0.0, 0.0, 5e-324], [0.0, 5e-324, 5e-324]])
 def test_what_is_marked_where_less_is_better_is_marked_where_more_of_its_opposite_is(losses: list[list[float]]) -> None:
     found = by_model(dict(zip("abc", losses, strict=False)))
     turned = [

@@ -52,7 +52,7 @@ class Csv(Dataset):
         return () if self.file is None else (as_named(self.file),)
 
     def load(self, root: Path, seed: int) -> Data:
-        """Read the file. Raises UserError for one that is missing, lacks a column or has a cell that is no number."""
+        """Read the file. Raises UserError for one that is missing, lacks a column or has a cell without a number."""
         if self.file is None:
             raise UserError(f"{KEY}=null: name a .csv file whose first line names its columns")
         shown, table = f"{KEY}={self.file}", number_files.columns(KEY, self.file)
@@ -98,7 +98,7 @@ class Csv(Dataset):
 
 
 def _numbers(table: Mapping[str, Sequence[str]], name: str, features: Sequence[str], shown: str) -> np.ndarray:
-    """A column (N,) in float64. Raises UserError for its first cell that is no number."""
+    """A column (N,) in float64. Raises UserError for its first cell that holds none."""
     wrong = next((at for at, cell in enumerate(table[name]) if not is_number(cell)), None)
     if wrong is None:
         return np.array(table[name], np.float64)

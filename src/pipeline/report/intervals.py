@@ -79,7 +79,8 @@ def corrected(found: Sequence[Paired]) -> list[float]:
 def _p_value(differences: Sequence[float]) -> float:
     from scipy import stats
 
-    return float(stats.ttest_1samp(differences, 0).pvalue)
+    found = float(stats.ttest_1samp(differences, 0).pvalue)
+    return found if math.isfinite(found) else 1.0  # their variance is so small that it is rounded to 0
 
 
 def of_median(values: Sequence[float]) -> tuple[float, float] | None:
