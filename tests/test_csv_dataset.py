@@ -26,6 +26,7 @@ def written(folder: Path, *lines: str) -> str:
 def test_a_table_is_read_by_its_columns(tmp_path: Path) -> None:
     data = Csv(file=written(tmp_path, "\ufeff" + HEAD, *ROWS), validation=0, test=0).load(tmp_path, 0)
     assert data.columns == ("length (mm)", "width") and data.task.card()["classes"] == ["ash", "beech"]
+    assert data.train.x.dtype == np.float64  # fp64 trains on the numbers that predict reads
     found = sorted((*x, y) for x, y in zip(data.train.x.tolist(), data.train.y.tolist(), strict=True))
     assert found == [(number, number % 7 + 0.5, int(number >= 30)) for number in range(60)]
 

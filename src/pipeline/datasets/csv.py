@@ -7,49 +7,25 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
-from pipeline.contracts import Dataset
 from pipeline.datasets import Data, number_files
-from pipeline.datasets.own import TASKS, TEST, VALIDATION, Shares, data_of
-from pipeline.datasets.split import Share
+from pipeline.datasets.own import OneFile
 from pipeline.errors import UserError, cut
-from pipeline.machine.regular_file import as_named
 from pipeline.spec import is_number, spec
-from pipeline.tasks import Targets, Task
 
 KEY = "dataset.file"
 
 
 @spec
-class Csv(Dataset):
-    """`file`: the .csv file. `target`: the column that is predicted; None: the last. `features`: the columns of numbers
-    that it is predicted from; none: all others.
-
-    `targets`: "numbers" for a regression. `classes`: their names, in the order of their numbers. `validation`, `test`:
-    the share of the training examples held out.
+class Csv(OneFile):
+    """`target`: the column that is predicted; None: the last. `features`: the columns of numbers that it is predicted
+    from; none: all others.
     """
 
-    of_user: ClassVar[bool] = True
-
-    file: str | None = None
     target: str | None = None
     features: tuple[str, ...] = ()
-    targets: Targets = "classes"
-    classes: tuple[str, ...] = ()
-    validation: Share = VALIDATION
-    test: Share = TEST
-
-    @property
-    def task(self) -> type[Task]:
-        return TASKS[self.targets]
-
-    @property
-    def user_files(self) -> tuple[Path, ...]:
-        """What decides the result beside the config."""
-        return () if self.file is None else (as_named(self.file),)
 
     def load(self, root: Path, seed: int) -> Data:
         """Read the file. Raises UserError for one that is missing, lacks a column or has a cell without a number."""
@@ -59,8 +35,7 @@ class Csv(Dataset):
         target, features = self._chosen(table, shown)
         y, classes = self._targets(table, target, shown)
         x = np.stack([_numbers(table, name, features, shown) for name in features], axis=1)
-        shares = Shares(self.validation, self.test)
-        data = data_of({"train": (x.astype(np.float32), y)}, self.targets, classes, shares, seed, shown)
+        data = self.data_of({"train": (x, y)}, seed, classes)
         named = hashlib.sha256(json.dumps([*features, data.sha256]).encode()).hexdigest()
         return replace(data, columns=tuple(features), sha256=named)
 
@@ -84,7 +59,7 @@ class Csv(Dataset):
         """The targets, and the names of the classes in order. Raises UserError."""
         values = table[target]
         if self.targets == "numbers":
-            return _numbers(table, target, (), shown), self.classes
+            return _numbers(table, target, (), shown), ()
         numbers = all(map(is_number, values))
         if numbers and any(float(value) % 1 for value in values):
             real = next(value for value in values if float(value) % 1)
@@ -94,7 +69,7 @@ class Csv(Dataset):
             )
         if "" in values:
             raise UserError(f"{shown}: row {values.index('') + 1} has no {target}, the target; leave the row out")
-        return np.array(values), self.classes or sorted(set(values), key=float if numbers else str)
+        return np.array(values), sorted(set(values), key=float if numbers else str)
 
 
 def _numbers(table: Mapping[str, Sequence[str]], name: str, features: Sequence[str], shown: str) -> np.ndarray:

@@ -4,47 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 from zipfile import is_zipfile
 
 import numpy as np
 
-from pipeline.contracts import Dataset
 from pipeline.datasets import Data
-from pipeline.datasets.own import TASKS, TEST, VALIDATION, Shares, channels_last, data_of, named_parts, say_left_out
-from pipeline.datasets.split import Share
+from pipeline.datasets.own import OneFile, channels_last, named_parts, say_left_out
 from pipeline.errors import UserError, cut
-from pipeline.machine.regular_file import as_named, open_regular
+from pipeline.machine.regular_file import open_regular
 from pipeline.spec import spec
-from pipeline.tasks import Targets, Task
 
 
 @spec
-class Npz(Dataset):
-    """`file`: the .npz file; x of any shape, images as (N, H, W, C) or grey bytes (N, H, W), y classes, or with
-    `targets: numbers` real numbers (N,) or (N, D).
-
-    `layout`: "channels_first" for images (N, C, H, W). `classes`: their names, in the order of their numbers.
-    `validation`, `test`: the share of the training examples held out where the file has no such arrays.
+class Npz(OneFile):
+    """x of any shape, images as (N, H, W, C) or grey bytes (N, H, W); y classes, or with `targets: numbers` real
+    numbers (N,) or (N, D). `layout`: "channels_first" for images (N, C, H, W).
     """
 
-    of_user: ClassVar[bool] = True
-
-    file: str | None = None
     layout: Literal["channels_last", "channels_first"] = "channels_last"
-    targets: Targets = "classes"
-    classes: tuple[str, ...] = ()
-    validation: Share = VALIDATION
-    test: Share = TEST
-
-    @property
-    def task(self) -> type[Task]:
-        return TASKS[self.targets]
-
-    @property
-    def user_files(self) -> tuple[Path, ...]:
-        """What decides the result beside the config."""
-        return () if self.file is None else (as_named(self.file),)
 
     def load(self, root: Path, seed: int) -> Data:
         """Read the file. Raises UserError for one that is missing, damaged or lacks arrays."""
@@ -63,7 +41,7 @@ class Npz(Dataset):
         parts = _parts(arrays, shown)
         if self.layout == "channels_first":
             parts = {part: (channels_last(x, shown), y) for part, (x, y) in parts.items()}
-        return data_of(parts, self.targets, self.classes, Shares(self.validation, self.test), seed, shown)
+        return self.data_of(parts, seed)
 
     def _how_to_make_one(self) -> str:
         if str(self.file).lower().endswith(".csv"):

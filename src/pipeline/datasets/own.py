@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
 from pipeline.cli.streams import say_at_once
+from pipeline.contracts import Dataset
 from pipeline.datasets import Data, Split, duplicates
-from pipeline.datasets.split import hash_splits, hold_out
+from pipeline.datasets.split import Share, hash_splits, hold_out
 from pipeline.errors import UserError, cut
+from pipeline.machine.regular_file import as_named
+from pipeline.spec import spec
 from pipeline.tasks import Targets, Task
 from pipeline.tasks.classification import Classification
 from pipeline.tasks.regression import Regression
@@ -50,6 +55,37 @@ class Shares:
             for part, (key, share, default) in settings.items()
             if part in there and share != default
         )
+
+
+@spec
+class OneFile(Dataset):
+    """The settings of each dataset in one file of the user's. `file`: its path.
+
+    `targets`: "numbers" for a regression. `classes`: their names, in the order of their numbers. `validation`, `test`:
+    the share of the training examples held out where the file has no such part.
+    """
+
+    of_user: ClassVar[bool] = True
+
+    file: str | None = None
+    targets: Targets = "classes"
+    classes: tuple[str, ...] = ()
+    validation: Share = VALIDATION
+    test: Share = TEST
+
+    @property
+    def task(self) -> type[Task]:
+        return TASKS[self.targets]
+
+    @property
+    def user_files(self) -> tuple[Path, ...]:
+        """What decides the result beside the config."""
+        return () if self.file is None else (as_named(self.file),)
+
+    def data_of(self, parts: Parts, seed: int, classes: Sequence[str] = ()) -> Data:
+        """`data_of` the parts that were read. `classes`: their names where the settings have none. Raises UserError."""
+        shares = Shares(self.validation, self.test)
+        return data_of(parts, self.targets, self.classes or classes, shares, seed, f"dataset.file={self.file}")
 
 
 def data_of(parts: Parts, targets: Targets, classes: Sequence[str], shares: Shares, seed: int, who: str) -> Data:
