@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pipeline.datasets.mnist_like import MnistLike, Published
+from pipeline.datasets.mnist_like import MnistLike, published
+from pipeline.datasets.published_images import Published
 from pipeline.datasets.sources import DebianPackage, File, Mirror
 from pipeline.spec import spec
 
@@ -43,4 +44,4 @@ CLASSES = (
 class FashionMnist(MnistLike):
     """70,000 grey images (28, 28, 1) of clothing, 60,000 of them for training."""
 
-    published: ClassVar[Published] = Published("fashion_mnist", FILES, SOURCES, CLASSES, offline="digits")
+    published: ClassVar[Published] = published("fashion_mnist", FILES, SOURCES, CLASSES)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pipeline.datasets.mnist_like import MnistLike, Published
+from pipeline.datasets.mnist_like import MnistLike, published
+from pipeline.datasets.published_images import Published
 from pipeline.datasets.sources import File, Mirror, NpmPackage
 from pipeline.spec import spec
 
@@ -30,4 +31,4 @@ CLASSES = tuple("0123456789")
 class Mnist(MnistLike):
     """70,000 grey images (28, 28, 1) of handwritten digits, 60,000 of them for training."""
 
-    published: ClassVar[Published] = Published("mnist", FILES, SOURCES, CLASSES, offline="digits")
+    published: ClassVar[Published] = published("mnist", FILES, SOURCES, CLASSES)
