@@ -81,6 +81,7 @@ MODELS: dict[str, Choice] = {
     "deep mlp": ("mlp", {"units": [32, 16], "activation": "tanh"}),
     "cnn": "cnn",
     "mnist_cnn": ("mnist_cnn", {"dropout_features": 0.0, "dropout_units": 0.0}),
+    "resnet": ("resnet", {"blocks": 1, "filters": [8, 16]}),
 }
 FIRST = ("mlp", "cnn")  # of which `make test` sees the steps
 MIXED_LAYERS: Choice = ("mlp", {"units": [32], "layer_dtypes": ["float64", "float32"]})

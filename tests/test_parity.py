@@ -18,6 +18,7 @@ from scipy import special
 from scipy.special import log_softmax, softmax
 
 from pipeline.cli.conf_path import conf_path
+from pipeline.models.weights import STATISTICS
 
 pytestmark = pytest.mark.timeout(3000)  # three frameworks side by side compile 30 programs each, on two cores
 OTHERS = ("tensorflow", pytest.param("jax", marks=pytest.mark.wide))
@@ -140,7 +141,7 @@ def test_same_kinds_shapes_dtypes_and_count(name: str, other: str) -> None:
         assert ours.weights == theirs.weights
         assert {result for _, _, result in ours.weights} == {dtype}
         assert ours.parameters == theirs.parameters
-        assert ours.parameters == sum(int(np.prod(shape)) for _, shape, _ in ours.weights)
+        assert ours.parameters == sum(int(np.prod(shape)) for kind, shape, _ in ours.weights if kind not in STATISTICS)
         assert ours.train_loss == pytest.approx(theirs.train_loss, rel=1e-5)
         assert ours.train_score == theirs.train_score
 
@@ -176,7 +177,7 @@ def check_logits(found: Both, name: str, side: int, precision: str, other: str) 
     assert ours.shapes == theirs.shapes
     for one in (ours, theirs):  # what goes in comes out again, and was the same in both
         np.testing.assert_array_equal(one.returned, ours.given)
-    assert np.ptp(ours.logits, axis=0).min() > 1e-2, "the images make no difference"
+    assert np.ptp(ours.logits, axis=0).min() > 1e-3, "the images make no difference"
     assert furthest(ours.logits, theirs.logits) <= LOGITS[precision]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -22,7 +22,7 @@ def gelu(x: Any) -> Any:
 
 @keras.saving.register_keras_serializable("pipeline")
 class Convolution(keras.layers.Conv2D):
-    """Conv2D of stride 1. On JAX on a CPU it is computed as matrix products of image patches.
+    """Conv2D. On JAX on a CPU it is computed as matrix products of image patches.
 
     XLA's CPU compiler has a fast convolution for the forward pass only. The gradients fall to a plain loop: a training
     step of the net of row D1 then takes 60 times as long (bench/README.md). TensorFlow has its own without XLA.
@@ -31,7 +31,7 @@ class Convolution(keras.layers.Conv2D):
     def convolution_op(self, inputs: Any, kernel: Any) -> Any:
         """(N, H, W, C) to (N, H', W', filters)."""
         if keras.backend.backend() == "jax" and _is_on_cpu():
-            return _by_products(inputs, kernel, self.padding)
+            return _by_products(inputs, kernel, self.padding, self.strides)
         return super().convolution_op(inputs, kernel)
 
 
@@ -55,15 +55,33 @@ def computed_once(x: Any) -> Any:
     return jax.lax.optimization_barrier(x)
 
 
-def _by_products(inputs: Any, kernel: Any, padding: str) -> Any:
+def _by_products(inputs: Any, kernel: Any, padding: str, strides: Sequence[int]) -> Any:
     """The convolution as one product: patches (N, H', W', h * w * C) by the kernel (h * w * C, filters)."""
     high, wide = kernel.shape[:2]
-    if padding == "same":  # as Keras pads: the odd one out behind
+    if padding == "same":  # as Keras pads at a stride of one: the odd one out behind
         around = [((size - 1) // 2, size // 2) for size in (high, wide)]
         inputs = keras.ops.pad(inputs, [(0, 0), *around, (0, 0)])
     rows, columns = inputs.shape[1] - high + 1, inputs.shape[2] - wide + 1
-    parts = [inputs[:, i : i + rows, j : j + columns] for i in range(high) for j in range(wide)]
+    down, right = strides
+    parts = [inputs[:, i : i + rows : down, j : j + columns : right] for i in range(high) for j in range(wide)]
     return keras.ops.matmul(keras.ops.concatenate(parts, axis=-1), keras.ops.reshape(kernel, (-1, kernel.shape[-1])))
+
+
+@keras.saving.register_keras_serializable("pipeline")
+class BatchNormalization(keras.layers.BatchNormalization):
+    """Whose moving variance is made of unbiased estimates, as torch's is.
+
+    Ioffe and Szegedy, "Batch normalization", ICML 2015, algorithm 2, step 10. Keras's own takes a batch's own variance.
+    """
+
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+        """Of a batch; in training the moving statistics move."""
+        kept = self.moving_variance * self.momentum  # read before the call, which assigns
+        found = super().call(inputs, training=training, mask=mask)
+        if training and self.trainable:
+            count = keras.ops.cast(math.prod(keras.ops.shape(inputs)[:-1]), kept.dtype)
+            self.moving_variance.assign(kept + (self.moving_variance - kept) * (count / (count - 1)))
+        return found
 
 
 def activation(name: str) -> str | Callable[[Any], Any]:
