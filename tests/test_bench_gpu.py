@@ -178,6 +178,13 @@ def test_a_part_is_a_command_that_the_pipeline_takes(
     assert taken == [kind]
 
 
+def test_a_rehearsal_trains_small_nets() -> None:
+    """The ladder's was the whole one, which took its ten minutes on a processor that converts bfloat16."""
+    trains = [one for one in PARTS if one.module == "pipeline" and not {"stage=devices", "stage=wmma"} & {*one.words}]
+    for name, words, small in ((one.name, one.words, one.small) for one in trains if one.small is not None):
+        assert "dataset=digits" in words or any(word.startswith("model.") for word in small), name
+
+
 def test_small_words_take_the_place_of_others() -> None:
     assert instead(("-m", "a=1", "b=2"), ("b=3", "c=4")) == ("-m", "a=1", "b=3", "c=4")
 

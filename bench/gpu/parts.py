@@ -155,7 +155,10 @@ PARTS = (
         limit_s=85,
         words=LADDER,
         rows=found.ladder,
-        small=("dataset.train_size=640", "training.epochs=1", "~stage.rungs.workers", "~stage.rungs.threads"),
+        small=(
+            *("model.filters=[4,4]", "model.units=16", "dataset.train_size=640", "training.epochs=1"),
+            *("~stage.rungs.workers", "~stage.rungs.threads"),
+        ),
     ),
     pytest_of("tests", 80, *FILES, f"--deselect={IN_A_THIRD}"),
     reach("fp16", 170, "stage.dtype=fp16", RIVALS, "stage.sizes=[6144,8192]"),
