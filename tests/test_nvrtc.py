@@ -347,6 +347,19 @@ def test_the_compiler_may_lie_in_another_environment(tmp_path: Path) -> None:
     assert shown.stdout == f"{nvrtc.version()}\n", shown.stderr
 
 
+def test_what_nvrtc_opens_is_loaded_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVRTC 13.0 compiled nothing: "failed to open libnvrtc-builtins.so.13.0", which lies beside it."""
+    for name in ("include/mma.h", "include/crt/mma.h", "lib/libnvrtc.so.13", "lib/libnvrtc-builtins.so.13.0"):
+        (tmp_path / "cu13" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "cu13" / name).touch()
+    loaded: list[str] = []
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: headers_in(tmp_path))
+    monkeypatch.setattr(nvrtc, "missing_packages", lambda: None)
+    monkeypatch.setattr(nvrtc, "ctypes", SimpleNamespace(CDLL=loaded.append))
+    nvrtc._library.__wrapped__()
+    assert [Path(one).name for one in loaded] == ["libnvrtc-builtins.so.13.0", "libnvrtc.so.13"]
+
+
 def test_headers_that_are_lost_are_what_a_kernel_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In words: `numpy` runs beside it."""
     monkeypatch.setattr(on_card, "gpus", lambda: (Gpu(0, "a card", 1 << 34, (9, 0)),))

@@ -189,8 +189,10 @@ def _library() -> tuple[tuple[Path, ...], Any]:
     namespace = importlib.util.find_spec("nvidia")
     roots = [Path(one) / "cu13" for one in (namespace and namespace.submodule_search_locations) or ()]
     library = next((file for root in roots for file in root.glob("lib/libnvrtc.so.*")), None)
-    if library is not None:
-        ctypes.CDLL(str(library))  # cuda.bindings takes one that is loaded, and seeks it in this environment alone
+    if library is not None:  # cuda.bindings takes one that is loaded, and seeks it in this environment alone
+        # NVRTC 13.0, of torch's builds for CUDA 13.0, does not look beside itself for what it opens when it compiles.
+        for file in (*library.parent.glob("libnvrtc-builtins.so.*"), library):
+            ctypes.CDLL(str(file))
     folders = [root / "include" for root in roots]
     found = [next((one for one in folders if (one / name).is_file()), None) for name in ("mma.h", "crt/mma.h")]
     beside = [one / "cccl" for one in folders if (one / "cccl").is_dir()]  # of GROUPS
