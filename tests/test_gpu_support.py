@@ -273,9 +273,10 @@ def test_jax_leaves_out_a_plugin_of_another_version(site: Path, monkeypatch: pyt
     assert backends.Jax().no_gpu_because() == (
         f"JAX leaves out its CUDA plugin 0.0.1 (jax-cuda12-plugin): jaxlib is {jaxlib}"
     )
-    requires = 'Requires-Dist: nvidia-cublas>=13.0.0.19; sys_platform == "linux" and extra == "with-cuda"\n'
+    # A name that no environment has: torch's CUDA build brings those that JAX asks for.
+    requires = 'Requires-Dist: nvidia-missing>=13.0.0.19; sys_platform == "linux" and extra == "with-cuda"\n'
     installed(site, "jax-cuda13-plugin", f"{jaxlib}", requires)
-    assert str(backends.Jax().no_gpu_because()).startswith("JAX's CUDA packages are not installed (nvidia-cublas;")
+    assert str(backends.Jax().no_gpu_because()).startswith("JAX's CUDA packages are not installed (nvidia-missing;")
     monkeypatch.setattr(gpu_support, "_loads", lambda _: True)  # CUDA of the system's
     assert gpu_support.jax() == JAX
 

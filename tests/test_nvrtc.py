@@ -320,13 +320,13 @@ def headers_in(*roots: Path) -> SimpleNamespace:
 
 def test_headers_may_lie_in_two_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One has the package of mma.h, the other that of crt/mma.h, which it includes."""
-    whole, *_ = nvrtc._library()[0]
+    headers = {file.name: file for folder in nvrtc._library()[0] for file in folder.iterdir()}  # here too, perhaps
     for root, left_out in (("one", "crt"), ("two", "mma.h")):
         folder = tmp_path / root / "cu13" / "include"
         folder.mkdir(parents=True)
-        for file in whole.iterdir():
-            if file.name not in (left_out, "cccl"):
-                (folder / file.name).symlink_to(file)
+        for name, file in headers.items():
+            if name not in (left_out, "cccl"):
+                (folder / name).symlink_to(file)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: headers_in(tmp_path / "one", tmp_path / "two"))
     monkeypatch.setattr(nvrtc, "missing_packages", lambda: None)
     monkeypatch.setattr(nvrtc, "_library", nvrtc._library.__wrapped__)
