@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,15 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from command import DIGITS, contents, done, environment, refused
+from command import DIGITS, contents, done, environment, refused, write_files
 
 import pipeline
 from pipeline.backends.shared.exported import READER, Exported
 from pipeline.backends.torch.export import WRITERS
 from pipeline.datasets.normalisation import Normalisation
-from pipeline.errors import RunError
+from pipeline.errors import RunError, UserError
 from pipeline.runs.json_files import read_json
-from pipeline.stages.export import WRITTEN_BY, compare, said_of_rounding
+from pipeline.stages.export import WRITTEN_BY, Export, compare, said_of_rounding
 
 TORCH = ("safetensors", *(pytest.param(name, marks=pytest.mark.wide) for name in ("torch_export", "torch", "onnx")))
 KERAS = [(name, form) for name in ("jax", "tensorflow") for form in WRITTEN_BY[name]]
@@ -149,6 +151,31 @@ def test_an_export_lies_where_it_is_wanted(torch_run: Path, tmp_path: Path) -> N
     assert not list((made / "artifacts").rglob("*.safetensors"))
 
 
+def test_an_export_for_which_a_disk_has_no_room_leaves_no_part_of_it_there(tmp_path: Path) -> None:
+    """The first file lay there, and the same command again was refused: the folder was taken."""
+    disk, run = Path("/dev/shm"), tmp_path / "run"  # mostly another than that of the run
+    write_files(run, {"a.json": "{}", "b.bin": "b" * 100_000, "c.json": "{}"})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with tempfile.TemporaryDirectory(dir=disk if disk.is_dir() else None) as other:
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+            with pytest.raises(UserError, match=r"^stage\.path: cannot write .*/new: File too large$"):
+                Export(path=f"{other}/new")._moved(run)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert list(Path(other).iterdir()) == []
+        assert len(list(run.iterdir())) == 3
+        Export(path=f"{other}/new")._moved(run)
+        assert set(contents(Path(other))) == {"new", "new/a.json", "new/b.bin", "new/c.json"}
+
+
+def test_a_path_below_a_file_is_refused(tmp_path: Path) -> None:
+    write_files(tmp_path, {"file": "", "run/a.json": "{}"})
+    with pytest.raises(UserError, match=r"^stage\.path: cannot write .*/file: it is a file, not a folder$"):
+        Export(path=f"{tmp_path}/file/new")._moved(tmp_path / "run")
+    assert (tmp_path / "run" / "a.json").is_file()
+
+
 # The real command, which another one overtakes when it has written and compared.
 MEANWHILE = """
 import sys
@@ -272,7 +299,7 @@ from pathlib import Path
 import keras
 from pipeline.backends.keras.export import WRITERS
 from pipeline.datasets import Data
-from pipeline.errors import RunError
+from pipeline.errors import RunError, UserError
 
 class Own(keras.layers.Layer):
     def call(self, x):

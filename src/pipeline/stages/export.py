@@ -140,23 +140,32 @@ class Export(Stage):
         return written
 
     def _moved(self, folder: Path) -> Path:
-        """Where the export lies in the end: in the run, or where `path` wants it."""
+        """Where the export lies in the end: in the run, or where `path` wants it, whole or not at all."""
         if self.path is None:
             return folder
         target = as_named(self.path).absolute()
         try:
-            target.mkdir(parents=True)  # another export may have come first since `check`
-            for path in folder.iterdir():
-                shutil.move(path, target)
-            folder.rmdir()
-        except FileExistsError:
-            raise self._taken() from None
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as beside:  # the same disk
+                copied(folder, Path(beside) / target.name).rename(target)
         except OSError as error:
-            raise cannot_write(target, error, key="stage.path: ") from error
+            if os.path.lexists(target):  # another export has come first since `check`
+                raise self._taken() from None
+            refused = target if target.parent.is_dir() else target.parent
+            raise cannot_write(refused, error, key="stage.path: ") from error
+        shutil.rmtree(folder)
         return target
 
     def _taken(self) -> UserError:
         return UserError(f"stage.path={self.path}: exists already; name a new folder")
+
+
+def copied(folder: Path, whole: Path) -> Path:
+    """A copy of a folder; `shutil.copytree` keeps the system's error as a text, without the number that says why."""
+    for path in (folder, *sorted(folder.rglob("*"))):
+        target = whole / path.relative_to(folder)
+        target.mkdir() if path.is_dir() else shutil.copyfile(path, target)
+    return whole
 
 
 def on_cpu(resolved: Resolved) -> Resolved:
