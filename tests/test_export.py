@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import subprocess
@@ -22,7 +23,7 @@ from pipeline.backends.torch.export import WRITERS
 from pipeline.datasets.normalisation import Normalisation
 from pipeline.errors import RunError, UserError
 from pipeline.runs.json_files import read_json
-from pipeline.stages.export import WRITTEN_BY, Export, compare, said_of_rounding
+from pipeline.stages.export import WRITTEN_BY, Export, compare, read_back, said_of_rounding
 
 TORCH = ("safetensors", *(pytest.param(name, marks=pytest.mark.wide) for name in ("torch_export", "torch", "onnx")))
 KERAS = [(name, form) for name in ("jax", "tensorflow") for form in WRITTEN_BY[name]]
@@ -149,6 +150,22 @@ def test_an_export_lies_where_it_is_wanted(torch_run: Path, tmp_path: Path) -> N
     table = dict(read_json(made / "result.json")["table"])
     assert table["read back"] == "without this package: the tensors are the same"  # it said: differ by 0.0e+00
     assert not list((made / "artifacts").rglob("*.safetensors"))
+
+
+@pytest.mark.wide
+def test_onnxruntime_sends_nobody_what_it_read(
+    torch_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would send its maker the name and hashes of a model, for which it keeps files in the user's folder."""
+    words = ("stage=export", f"run={torch_run.name}", "stage.format=onnx", "tracking=none")
+    made = done(torch_run.parents[1], *words)
+    for name in [name for name in os.environ if name in ("CI", "ORT_DISABLE_TELEMETRY") or name.endswith("_ACTIONS")]:
+        monkeypatch.delenv(name)  # where tests are run for each commit it sends nothing anyway
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    read = read_back("onnx", made / "artifacts" / "export" / "onnx", np.zeros((3, 8, 8, 1), np.float32), "torch")
+    assert read["outputs"].shape == (3, 10)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_export_for_which_a_disk_has_no_room_leaves_no_part_of_it_there(tmp_path: Path) -> None:

@@ -51,6 +51,8 @@ PACKAGES = {"safetensors": ("safetensors",), "onnx": ("onnx", "onnxscript", "onn
 EXAMPLES = 64  # of the test set, on which the outputs are compared
 # The largest difference that rounding explains, in parts of the largest output, by the narrowest dtype that computes.
 LIMITS = {"float64": 1e-10, "float32": 1e-5, "float16": 1e-2, "bfloat16": 1e-1}
+# onnxruntime sends its maker the name and hashes of a model; what the user sets stands.
+QUIET = {"ORT_DISABLE_TELEMETRY": "1"}
 LONG = 600.0  # seconds for another process to import a framework, read and compute
 
 
@@ -202,7 +204,8 @@ def read_back(form: str, folder: Path, x: np.ndarray, backend: str) -> Mapping[s
     with tempfile.TemporaryDirectory() as temporary:
         inputs, target = Path(temporary) / "inputs.npz", Path(temporary) / "read.npz"
         np.savez(inputs, x=x)
-        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"}
+        chosen = {"CUDA_VISIBLE_DEVICES": "-1", "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"}
+        environment = {**QUIET, **os.environ, **chosen}
         if x.dtype == np.float64:
             environment["JAX_ENABLE_X64"] = "true"
         command = [sys.executable, "-I", str(READER), form, str(folder), str(inputs), str(target)]
