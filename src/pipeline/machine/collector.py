@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import sys
@@ -33,3 +34,13 @@ def importing(*packages: str) -> Iterator[None]:
         yield
     if first:
         gc.freeze()
+        atexit.register(thaw)
+
+
+def thaw() -> None:
+    """Have the end of the process look through everything after all, where Triton is bound by nanobind (from 3.9 on):
+    of what the end leaves alone nanobind prints a page, as if it had leaked.
+    """
+    triton = sys.modules.get("triton._C.libtriton")
+    if triton is not None and type(triton.ir.context).__module__ == "nanobind":
+        gc.unfreeze()
