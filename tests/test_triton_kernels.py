@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -237,3 +238,20 @@ def test_a_build_that_a_card_would_refuse_is_refused() -> None:
 
     with pytest.raises(RunError, match=r"fp16, sm_90: its machine code has no UTMALDG$"):
         Vanished().machine_code("fp16", 90)
+
+
+@pytest.mark.parametrize(("value", "fused"), [(None, True), ("1", True), ("0", False)])
+def test_products_and_sums_are_fused_unless_the_environment_says_otherwise(
+    value: str | None, fused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triton 3.9 warns that its default will change, after the table of each run."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import make_backend
+
+    if value is None:
+        monkeypatch.delenv("TRITON_DEFAULT_FP_FUSION", raising=False)
+    else:
+        monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", value)
+    with warnings.catch_warnings(action="error"):
+        options = make_backend(GPUTarget("cuda", 90, 32)).parse_options(Triton().options)
+    assert options.enable_fp_fusion is fused

@@ -76,11 +76,7 @@ def _compiled(kernel: TritonSource, dtype: str, architecture: int) -> Any:
     by_16 = {(place,): [["tt.divisibility", 16]] for place in range(4 + len(SIZES))}
     source = ASTSource(kernel.program(), types, constants, by_16)
     try:
-        return triton.compile(
-            source,
-            target=GPUTarget("cuda", architecture, 32),
-            options={"num_warps": kernel.warps, "num_stages": kernel.stages},
-        )
+        return triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=kernel.options)
     except (TritonError, RuntimeError) as error:
         raise RunError(f"{kernel.name}, {dtype}, sm_{architecture}: Triton: {one_line(error)}") from error
 

@@ -50,10 +50,9 @@ class TritonLaunch(TorchLaunch):
     def launch(self) -> None:
         gemm, kernel = self.gemm, self.kernel
         sizes = (gemm.m, gemm.n, gemm.k, gemm.lda, gemm.ldb, gemm.ldc, gemm.alpha, gemm.beta)
-        settings = {"num_warps": kernel.warps, "num_stages": kernel.stages}
         triton.set_allocator(self._room)
         try:
-            self.program[self.grid](self.a, self.b, self.c, self.d, *sizes, **kernel.constants(gemm), **settings)
+            self.program[self.grid](self.a, self.b, self.c, self.d, *sizes, **kernel.constants(gemm), **kernel.options)
         except TritonError as error:
             raise RunError(f"Triton: {one_line(error)}") from error
 

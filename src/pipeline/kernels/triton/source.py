@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -77,6 +78,14 @@ class TritonSource(Kernel):
         """The block of a kernel that is fitted."""
         assert self.block is not None
         return self.block
+
+    @property
+    def options(self) -> dict[str, object]:
+        """What the compiler is asked for. It fuses products and sums, as Triton does by itself only before 3.10, unless
+        the user's environment says whether.
+        """
+        fused = {} if "TRITON_DEFAULT_FP_FUSION" in os.environ else {"enable_fp_fusion": True}
+        return {"num_warps": self.warps, "num_stages": self.stages, **fused}
 
     def constants(self, gemm: Gemm) -> dict[str, object]:
         """What the program is compiled with. A slice of tf32 is half as long: it takes the same bytes."""
