@@ -6,12 +6,15 @@ import csv
 import io
 import json
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from command import DIGITS, Done, done, pipeline, refused, runs, status
+from command import DIGITS, Done, done, environment, pipeline, refused, runs, status
 from own_tasks import Counting
 from rich.console import Console
 
@@ -170,6 +173,40 @@ def test_the_same_grid_again_runs_nothing(grid: Done, place: Path) -> None:
     assert "to run: seed=1: new" in dry.stdout
     assert "finished before: seed=0: finished as " in dry.stdout
     assert runs(place) == before
+
+
+# The real command, killed as it draws its figure.
+KILLED = """
+import os, signal
+from pipeline.sweep import summary
+summary.draw = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+
+from pipeline.__main__ import main
+main()
+"""
+
+
+@pytest.mark.wide
+def test_a_grid_that_was_killed_after_its_last_cell_is_written_by_the_same_command(tmp_path: Path) -> None:
+    """It said that all cells had finished before, and there was no result of the grid, nor a figure, for ever."""
+    words = ("-m", "seed=0,1", "model=linear", *QUIET)
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED, *words], cwd=tmp_path, env=environment(), capture_output=True, check=False
+    )
+    assert ended.returncode == -signal.SIGKILL
+    (killed,) = grids(tmp_path)
+    again = pipeline(tmp_path, *words)
+    assert again.returncode == 0, again.stderr
+    assert f"2 cells: 2 finished before\n{killed.name} was killed before it had written all" in again.stderr
+    (written,) = set(grids(tmp_path)) - {killed}
+    assert (status(killed).state, status(written).state) == ("KILLED", "FINISHED")
+    assert [(row["run"], row["test/accuracy"]) for row in table(written)] == [
+        (row["run"], row["test/accuracy"]) for row in table(killed)
+    ]
+    assert {"grid.csv", "grid.png"} <= {file.name for file in (written / "artifacts").iterdir()}
+    before = runs(tmp_path)
+    assert pipeline(tmp_path, *words).stdout == again.stdout
+    assert runs(tmp_path) == before
 
 
 def other_stepping(kept: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from pipeline.runs.run import Run
 from pipeline.sweep import differences, summary, texts
 from pipeline.sweep.claims import Claims, Shared
 from pipeline.sweep.compose import Composer
+from pipeline.sweep.cut_short import cut_short
 from pipeline.sweep.entries import entries_of
 from pipeline.sweep.history import History
 from pipeline.sweep.notes import below_table
@@ -67,7 +68,11 @@ def run_grid(
     # What runs elsewhere is waited for, and runs here where nothing comes of it.
     decisions = [replace(one, verdict="run") if one.verdict == "elsewhere" else one for one in decisions]
     outcomes: list[Outcome] = []
-    if any(decision.verdict == "run" for decision in decisions):
+    runs = any(decision.verdict == "run" for decision in decisions)
+    stopped = None if runs else cut_short(root, _grid(decisions), decisions)
+    if stopped is not None:
+        say(console, f"{stopped.name} was killed before it had written all that came out: it is written anew")
+    if runs or stopped is not None:
         name = None if "name" in first.swept else composer.config(overrides[0]).get("name")
         outcomes = record(str(name or "grid"), first, decisions, executor, console, history)
     found = entries_of(decisions, outcomes)
