@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import re
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +47,62 @@ def test_classes_that_are_numbers_are_in_the_order_of_numbers(tmp_path: Path) ->
     assert Csv(file=file).load(tmp_path, 0).task.card()["classes"] == [str(number) for number in range(1, 13)]
 
 
+def test_lines_without_a_cell_are_no_rows(tmp_path: Path) -> None:
+    """CRLF, a line of blanks, and no end of the last line."""
+    (tmp_path / "trees.csv").write_bytes("\r\n".join([HEAD, "", *ROWS[:30], "   ", *ROWS[30:]]).encode())
+    data = Csv(file=str(tmp_path / "trees.csv"), validation=0, test=0).load(tmp_path, 0)
+    assert sorted(data.train.x[:, 0].tolist()) == list(range(60))
+
+
+def test_a_large_table_takes_little_more_than_its_numbers(tmp_path: Path) -> None:
+    """A list of the cells took ten times as much."""
+    rows = [",".join(map(str, row)) for row in np.random.default_rng(0).normal(size=(20_000, 20))]
+    file = written(tmp_path, ",".join(f"c{number}" for number in range(20)), *rows)
+    tracemalloc.start()
+    Csv(file=file, targets="numbers").load(tmp_path, 0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5 * 20_000 * 20 * 8
+
+
+@pytest.mark.parametrize("content", ["größe,b\n1,2\n".encode("latin-1"), gzip.compress(b"a,b\n1,2\n")])
+def test_a_file_that_is_no_text_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "trees.csv").write_bytes(content)
+    with pytest.raises(UserError, match="is not text in UTF-8; save it as such, and not compressed"):
+        Csv(file=str(tmp_path / "trees.csv")).load(tmp_path, 0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (("0", "1", "1.0"), "the target kind has 1 and 1.0, which would be two classes; write a number in one way"),
+        (("0", "nan", "1"), "row 2 has nan for kind, the target; leave the row out"),
+        (('"ash', 'oak"', "elm"), "the target kind has 'ash\\n2,oak', of several lines; is a quote not closed?"),
+    ],
+)
+def test_labels_that_would_be_wrong_classes_are_refused(labels: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    file = written(tmp_path, "x,kind", *(f"{number},{label}" for number, label in enumerate(labels, start=1)))
+    with pytest.raises(UserError, match=re.escape(said)):
+        Csv(file=file, validation=0, test=0).load(tmp_path, 0)
+
+
+def test_classes_that_may_be_none_are_noted(tmp_path: Path) -> None:
+    """Labels that R leaves out as NA, and a number that is measured."""
+    file = written(tmp_path, "x,kind", *(f"{number},{('NA', 'ash')[number % 2]}" for number in range(60)))
+    assert (
+        "a class of kind is called NA; if it stands for a label that is missing"
+        in Csv(file=file).load(tmp_path, 0).notes[0]
+    )
+    file = written(tmp_path, "x,price", *(f"{number},{number % 200}" for number in range(400)))
+    (note,) = Csv(file=file).load(tmp_path, 0).notes
+    assert note.startswith("price has 200 different whole numbers, each of them a class; for a regression stage=train ")
+
+
+def test_large_numbers_that_are_one_in_float_are_classes_in_their_order(tmp_path: Path) -> None:
+    file = written(tmp_path, "x,y", *(f"{number},{2**53 + 1 - number % 2}" for number in range(60)))
+    assert Csv(file=file).load(tmp_path, 0).task.card()["classes"] == ["9007199254740992", "9007199254740993"]
+
+
 @pytest.mark.parametrize(
     ("lines", "settings", "said"),
     [
@@ -58,14 +117,34 @@ def test_classes_that_are_numbers_are_in_the_order_of_numbers(tmp_path: Path) ->
             "dataset.features has the target, kind: it would be predicted ",
         ),
         ([HEAD, *ROWS], {"target": "width", "targets": "numbers"}, "row 1 has 'ash' for kind, which is not a number; "),
-        ([HEAD, *ROWS], {"target": "width"}, "the target width has 0.5, a number; for a regression stage=train "),
-        ([HEAD, *ROWS, "1,,ash"], {}, "{file}: row 61 has '' for width, which is not a number; columns of numbers: "),
+        (
+            [HEAD, *ROWS],
+            {"target": "width", "features": ("length (mm)",)},
+            "the target width has 0.5, a number; for a regression stage=train ",
+        ),
+        (
+            [HEAD, *ROWS, "1,,ash"],
+            {},
+            "{file}: row 61 has '' for width, which is not a number; leave such rows out; without such columns: "
+            "dataset.features=['length (mm)']",
+        ),
+        ([HEAD, *ROWS, "1_5,2,ash"], {}, "{file}: row 61 has '1_5' for length (mm), which is not a number; without "),
+        ([HEAD, *ROWS, "1,nan,ash"], {}, "{file}: row 61 has nan for width, which is not a finite number of float32 "),
+        ([HEAD, *ROWS, "1e400,1,ash"], {}, "{file}: row 61 has inf for length (mm), which is not a finite number of "),
+        ([HEAD, *ROWS, "1,-1e40,ash"], {}, "{file}: row 61 has -1e+40 for width, which is not a finite number of "),
+        (
+            ["x,y", *(f"{row},{row}" for row in range(9)), "1,nan"],
+            {"targets": "numbers"},
+            "{file}: row 10 has nan for y, which is not a finite number of float32 (up to 3.4e38); leave such rows out",
+        ),
+        ([HEAD, *ROWS], {"features": ("width", "width")}, "dataset.features names width twice"),
         ([HEAD, *ROWS, "1,2,"], {}, "{file}: row 61 has no kind, the target; leave the row out"),
-        ([HEAD, *ROWS, "1,2"], {}, "{file}: row 61 has 2 cells, and there are 3 columns"),
+        ([HEAD, *ROWS, "1,2"], {}, "{file}: row 61 has 2 cells, and the first row names 3 columns"),
         (ROWS, {}, "{file}: its first row is 0, 0.5, ash; the first row has to name each column"),
         (["a,a,kind", *ROWS], {}, "{file}: two columns are called a; the first row has to name each column"),
-        ([HEAD], {}, "{file}: holds no rows below a line of names, separated by commas"),
-        (["a;b", "1;2"], {}, "{file}: holds no rows below a line of names, separated by commas"),
+        ([HEAD], {}, "{file}: holds no rows below the line of names"),
+        ([], {}, "{file}: is empty; columns are separated by commas, and numbers have a decimal point"),
+        (["a;b", "1,5;2,5"], {}, "{file}: its first row is 'a;b'; columns are separated by commas, and numbers have "),
         (["kind", "ash"], {}, "{file}: has one column, kind; give others that it is predicted from"),
     ],
 )
