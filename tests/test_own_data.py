@@ -121,16 +121,17 @@ def test_bytes_of_0_and_1_are_not_divided_by_255(tmp_path: Path) -> None:
     assert Npz(file=str(tmp_path / "parts.npz")).load(tmp_path, 0).scale == 255  # one unit for all parts
 
 
-def test_images_of_whole_numbers_that_are_not_divided_are_noted(tmp_path: Path) -> None:
+def test_images_as_large_as_bytes_that_are_not_divided_are_noted(tmp_path: Path) -> None:
+    """Whole numbers, and those of images that were resized."""
     x, y = digits()
-    for dtype in ("int64", "uint16", "float32"):
-        np.savez(tmp_path / "one.npz", x=(15 * x).astype(dtype), y=y)
+    for dtype, less in (("int64", 0), ("uint16", 0), ("float32", 0), ("float32", 0.25)):
+        np.savez(tmp_path / "one.npz", x=(15 * x - less).astype(dtype), y=y)
         data = Npz(file=str(tmp_path / "one.npz")).load(tmp_path, 0)
         said = f"images of {dtype} up to 240 enter as they are"
         more = "save them as uint8, which is divided by 255, or divide them"
         assert (data.scale, f"{said}: {more}" in data.notes) == (None, True)
     rows = (15 * x).astype("int64").reshape(len(x), -1)
-    for plain in ((x > 7).astype("int64"), rows, x.astype("float32"), 15 * x.astype("float32") + 0.5):
+    for plain in ((x > 7).astype("int64"), rows, x.astype("float32"), 300.5 + x.astype("float32")):
         np.savez(tmp_path / "one.npz", x=plain, y=y)
         notes = Npz(file=str(tmp_path / "one.npz")).load(tmp_path, 0).notes
         assert not any("enter as they are" in note for note in notes)

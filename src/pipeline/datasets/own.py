@@ -21,7 +21,7 @@ from pipeline.tasks import Targets, Task
 from pipeline.tasks.classification import Classification
 from pipeline.tasks.regression import Regression
 
-BYTE_IMAGES = 255.0
+BYTE_IMAGES = 255.0  # white in bytes; numbers beyond half of it are no images from 0 to 1, and none in deviations
 IMAGES = 4  # dimensions: number, height, width, channels
 NEARLY_BLACK = "no image has a pixel above 1 of 255: where 1 is white, save it as 255"
 TASKS: Mapping[Targets, type[Task]] = {"classes": Classification, "numbers": Regression}
@@ -148,14 +148,15 @@ def _data(parts: Parts, task: Callable[[tuple[int, ...]], Task], shares: Shares,
 
 
 def _scale(parts: Sequence[np.ndarray]) -> tuple[float | None, tuple[str, ...]]:
-    """What x is divided by: bytes by 255, unless all are 0 or 1. A note where images are other whole numbers."""
+    """What x is divided by: bytes by 255, unless all are 0 or 1. A note where images of others are as large."""
     x = parts[0]
     if x.dtype == np.uint8:
         return (BYTE_IMAGES if any(part.max(initial=0) > 1 for part in parts) else 1.0), ()
     if x.dtype.kind not in "iuf" or x.ndim != IMAGES:
         return None, ()
     high = max(part.max(initial=0) for part in parts)
-    are_bytes = x.dtype.kind in "iu" or (high > BYTE_IMAGES / 2 and not (x[:8] % 1).any())
+    large = high > BYTE_IMAGES / 2 and (high <= BYTE_IMAGES or not (x[:8] % 1).any())
+    are_bytes = x.dtype.kind in "iu" or large
     said = f"images of {x.dtype} up to {high:.0f} enter as they are"
     noted = high > 1 and are_bytes
     return None, (f"{said}: save them as uint8, which is divided by 255, or divide them",) if noted else ()
