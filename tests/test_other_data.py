@@ -56,6 +56,9 @@ def test_all_examples_of_other_data_are_measured_as_predict_has_them(classifier:
     said = f"dataset=npz dataset.normalise=true dataset.file=new.npz: all {len(y)} examples; not the run's own test set"
     assert table["measured on"] == said
     assert "  its own test set, when trained: " in table["test accuracy"]
+    with (again / "artifacts/predictions.csv").open() as file:
+        assert [row["predicted"] for row in csv.DictReader(file)] == predictions(classifier)
+    assert (again / "artifacts/figures/confusion_matrix.png").is_file()
     then, now = (read_json(run / "receipt.json") for run in (classifier, again))
     assert now["held_out"]["test"] != then["held_out"]["test"] and now["data_sha256"] != then["data_sha256"]
 
@@ -65,7 +68,7 @@ def test_the_test_of_other_data_alone(classifier: Path) -> None:
     again = done(folder, "stage=evaluate", f"run={classifier.name}", *NEW, "stage.split=test", "dataset.test=0.5")
     half = round(len(np.load(folder / "new.npz")["y"]) / 2)
     (on,) = (text for name, text in read_result(again).table if name == "measured on")  # type: ignore[union-attr]
-    assert f": the test set: {half} examples; " in on
+    assert f" dataset.test=0.5: the test set: {half} examples; " in on
 
 
 def test_a_run_s_own_data_by_their_name_are_its_test(classifier: Path) -> None:
@@ -92,10 +95,12 @@ def test_runs_of_several_seeds_are_measured_on_the_same_few_examples(classifier:
     folder, x = classifier.parents[1], rows(3, 5)
     np.savez(folder / "few.npz", x=x, y=CLASSES[[0, 1, 1]])
     other = done(folder, *TRAINED, "dataset.file=old.npz", "seed=1")
-    words = ("stage=evaluate", "dataset=npz", "dataset.file=few.npz")
+    words = ("stage=evaluate", "dataset=npz", "dataset.file=few.npz", "dataset.test=0.5")
     measured = [done(folder, *words, f"run={run.name}") for run in (classifier, other)]
     first, second = (read_json(run / "receipt.json")["held_out"]["test"] for run in measured)
     assert first == second and first.startswith("3-")
+    (on,) = (text for name, text in read_result(measured[0]).table if name == "measured on")  # type: ignore[union-attr]
+    assert "dataset.file=few.npz: all 3 examples" in on  # and nothing of a share that is not held out
 
 
 def test_other_examples_take_the_arguments_of_the_run_s_and_not_its_test() -> None:
@@ -128,6 +133,14 @@ def test_other_examples_take_the_arguments_of_the_run_s_and_not_its_test() -> No
             "the shape of an example is [5] there, and the model ",
         ),
         (
+            ("dataset=npz", "dataset.file=one.npz"),
+            "of one class, ash; give examples of two at least; here dataset.classes",
+        ),
+        (
+            ("dataset=image_folder", "dataset.folder=wood"),
+            "two at least; here an empty subfolder for another class will ",
+        ),
+        (
             (*NEW, "dataset.normalise=false"),
             "was made with dataset.normalise=true and keeps it; what ",
         ),
@@ -144,9 +157,10 @@ def test_other_data_that_the_model_does_not_take_are_refused(
     folder = classifier.parents[1]
     x = rows(60, 2)
     np.savez(folder / "wide.npz", x=np.concatenate([x, x[:, :1]], axis=1), y=labels(x))
-    for name in ("ash", "oak"):
-        (folder / "trees" / name).mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "trees" / name / "1.png")
+    np.savez(folder / "one.npz", x=x, y=np.full(len(x), "ash"))
+    for name in ("trees/ash", "trees/oak", "wood/ash"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / name / "1.png")
     before = sorted((folder / "runs").iterdir())
     assert said in refused(folder, "stage=evaluate", f"run={classifier.name}", *words)
     assert sorted((folder / "runs").iterdir()) == before  # refused before the run begins

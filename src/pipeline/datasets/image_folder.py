@@ -12,7 +12,17 @@ from pydantic import PositiveInt
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data
-from pipeline.datasets.own import NAMES, TEST, VALIDATION, Shares, classification, named_parts, of_files, say_left_out
+from pipeline.datasets.own import (
+    NAMES,
+    TEST,
+    VALIDATION,
+    OneClass,
+    Shares,
+    classification,
+    named_parts,
+    of_files,
+    say_left_out,
+)
 from pipeline.datasets.pixels import SUFFIXES, images_in, pixels, said_of_several
 from pipeline.datasets.split import Share
 from pipeline.errors import UserError
@@ -60,7 +70,8 @@ class ImageFolder(Dataset):
             wanted = "give a subfolder of images for each class, two at least"
             if as_named(self.folder) not in found.values():
                 wanted += f" ({', '.join(path.name for path in found.values())}: taken as the parts, not as classes)"
-            raise UserError(f"{shown}: has the classes {', '.join(classes) or '(none)'}; {wanted}")
+            one = OneClass if classes else UserError
+            raise one(f"{shown}: has the classes {', '.join(classes) or '(none)'}; {wanted}")
         self._say_left_out(found, shown)
         sizes: set[Size] = set()
         counts: list[int] = []

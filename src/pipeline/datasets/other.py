@@ -13,7 +13,9 @@ from pipeline.datasets import Data, Split
 from pipeline.datasets.check import SPLITS, check_data
 from pipeline.datasets.corpus import Corpus
 from pipeline.datasets.loading import loaded, saved_normalisation
+from pipeline.datasets.own import OneClass
 from pipeline.errors import UserError, cut, plural
+from pipeline.errors import shown as as_typed
 from pipeline.machine.cache_folder import cache_root
 from pipeline.runs.choices import changes
 from pipeline.runs.json_files import read_json
@@ -36,11 +38,16 @@ SEED = 0  # whatever that of the run: runs of several seeds are measured on the 
 _ahead: list[tuple[Experiment, Data | None]] = []  # at most one
 
 
-def named(experiment: Experiment) -> str | None:
-    """The data that the user chose in place of the saved run's, in the words of a command; None: it chose none."""
+def named(experiment: Experiment, *, whole: bool = False) -> str | None:
+    """The data that the user chose in place of the saved run's, in the words of a command; None: it chose none.
+
+    `whole`: all of them, however they would be divided.
+    """
     now = _without_places(experiment, experiment.config)
     if now == _without_places(experiment, read_config(Path(str(experiment.settings.run)))):
         return None
+    if whole:
+        now = {name: value for name, value in now.items() if name not in SHARES or not isinstance(value, int | float)}
     return " ".join(f"{key}={value}" for key, value in changes({"dataset": now}, {"dataset": {}}).items())
 
 
@@ -67,7 +74,10 @@ def load_other(experiment: Experiment, *, alone: bool) -> Data | None:
         return None
     source, dataset = Path(str(experiment.settings.run)), experiment.data_source
     card = saved_card(source)
-    data = loaded(dataset, SEED) if alone else _undivided(dataset)
+    try:
+        data = loaded(dataset, SEED) if alone else _undivided(dataset)
+    except OneClass as error:
+        raise UserError(f"{error}{_names_all(dataset, card.get('classes'))}") from error
     if data.sha256 == read_json(source / "receipt.json").get("data_sha256"):
         return None
     shown = f"run={source.name} on dataset={choice(dataset)}"
@@ -79,6 +89,13 @@ def load_other(experiment: Experiment, *, alone: bool) -> Data | None:
     _check_card(data.task.card(), card, shown)
     notes = [note for note in data.notes if not any(words in note for words in OF_SPLITS)]
     return replace(data, notes=(*_of_scale(data, card), *notes))
+
+
+def _names_all(dataset: Dataset, classes: list[str] | None) -> str:
+    """How data of one class are given to a model of several."""
+    if classes and hasattr(dataset, "classes"):
+        return f"; here dataset.classes={cut(as_typed(classes), 300)}, those of the model, will do"
+    return "; here an empty subfolder for another class will do" if hasattr(dataset, "folder") else ""
 
 
 def _undivided(dataset: Dataset) -> Data:

@@ -33,6 +33,10 @@ VALIDATION, TEST = 0.1, 0.2  # the shares unless they are set
 Parts = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 
+class OneClass(UserError):
+    """All examples are of one class: nothing to train on, but a saved model may be measured on them."""
+
+
 @dataclass(frozen=True)
 class Shares:
     """The shares of the training examples that are held out where the data have no such part.
@@ -118,7 +122,7 @@ def classification(parts: Parts, classes: Sequence[str], shares: Shares, seed: i
     if twice is not None:
         raise UserError(f"{who}: two of its classes are called {twice}")
     if len(named) < 2:
-        raise UserError(f"{who}: all its targets are of one class, {', '.join(named)}; give examples of two at least")
+        raise OneClass(f"{who}: all its targets are of one class, {', '.join(named)}; give examples of two at least")
     labels = {name: (x, numbered(y, named, who)) for name, (x, y) in parts.items()}
     return _data(labels, lambda shape: Classification(shape, tuple(named)), shares, seed, who)
 
@@ -135,6 +139,9 @@ def _data(parts: Parts, task: Callable[[tuple[int, ...]], Task], shares: Shares,
         if len(split.x) != len(split.y):
             raise UserError(f"{who}: {name} has {len(split.x)} x and {len(split.y)} y; give one y for each x")
     read = list(splits.values())
+    if not (shares.validation or shares.test):  # as the file has them: stage=evaluate writes a line for each
+        none = Split(splits["train"].x[:0], splits["train"].y[:0])
+        splits = {"validation": none, "test": none, **splits}
     if "test" not in splits:
         shown = f"{who}: dataset.{shares.test_key}={shares.test}"
         splits["train"], splits["test"] = held_out(splits["train"], shares.test, 0, shown)

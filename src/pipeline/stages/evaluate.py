@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -19,6 +20,7 @@ from pipeline.experiment import metrics as named
 from pipeline.machine.capability import Resolved
 from pipeline.report.table import figure
 from pipeline.runs import receipt
+from pipeline.runs.beside import with_figures
 from pipeline.runs.other_data import SOLVED
 from pipeline.runs.records import read_config
 from pipeline.runs.result import Result, metrics_of
@@ -90,17 +92,22 @@ class Evaluate(Stage):
         run.journal.write_receipt({**written, "held_out": held_out(data)})
         on = None if other is None else self._said_of(experiment, other)
         rows = _rows(source, found, resolved, _changed(source, experiment.training.metrics), on)
-        return Result(
+        result = Result(
             metrics=found.kept,
             table=tuple(rows),
             notes=(*notes, *said_of_metrics(experiment, data.task), *data.notes, *of_data),
             details=found.details.tables,
             failed=found.fault,
         )
+        if other is None:
+            return result  # the run has the figures of its own test set
+        draw = partial(judge.draw, run, f"{source.name} on other data")
+        return with_figures(result, draw, what="other data: not drawn")
 
     def _said_of(self, experiment: Experiment, other: Data) -> str:
         which = "all" if self.split == "all" else "the test set:"
-        return f"{other_data.named(experiment)}: {which} {other_data.counted(other)}; not the run's own test set"
+        data = other_data.named(experiment, whole=self.split == "all")
+        return f"{data}: {which} {other_data.counted(other)}; not the run's own test set"
 
 
 def _changed(source: Path, now: Iterable[Metric]) -> set[str]:
