@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import done, refused
+from command import done, pipeline, refused
 
 from pipeline.datasets.csv import Csv
 from pipeline.errors import UserError
 from pipeline.runs.json_files import read_json
-from pipeline.runs.result import metrics_of
+from pipeline.runs.result import metrics_of, read_result
 
 HEAD = "length (mm),width,kind"
 ROWS = [f"{number},{number % 7}.5,{'ash' if number < 30 else 'beech'}" for number in range(60)]
@@ -174,5 +174,13 @@ def test_columns_in_another_order_are_found_by_their_names(tmp_path: Path) -> No
     right = np.mean([line.split(",")[1] == row.split(",")[2] for line, row in zip(lines, ROWS, strict=True)])
     again = done(tmp_path, "stage=evaluate", f"run={run.name}", "dataset=csv", "dataset.file=later.csv")
     assert metrics_of(again)["test/accuracy"].value == right > 0.9
+    start = (*trained[2:], "dataset=csv", f"model.start={run.name}", "training.epochs=1")
+    failed = pipeline(tmp_path, *start, "dataset.file=later.csv")
+    said = "takes the columns length (mm), width, and here they come as width, length (mm); dataset.features=['length "
+    assert failed.returncode == 2 and said in failed.stderr
+    result = read_result(done(tmp_path, *start, "dataset.file=other.csv"))
+    assert result is not None
+    was = "was trained on the columns length (mm), width, and this one is on length (mm), height; rows that it was "
+    assert any(was in note for note in result.notes)
     said = refused(tmp_path, "stage=evaluate", f"run={run.name}", "dataset=csv", "dataset.file=other.csv")
     assert "the model takes the columns length (mm), width; dataset.features names columns, and here they are" in said

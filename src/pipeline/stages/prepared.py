@@ -20,6 +20,7 @@ from pipeline.stages.start import (
     card_of,
     check_held_out,
     said_of_classes,
+    said_of_columns,
     said_of_inputs,
     said_of_positions,
     said_of_settings,
@@ -114,6 +115,7 @@ def said_of_start(experiment: Experiment, data: Data, receipt: Mapping[str, Any]
         said_of_settings(start, experiment.config["model"]),
         said_of_positions(start, experiment.config),
         None if experiment.starting.start_layers else said_of_classes(card_of(start), data.task.card()),
+        said_of_columns(card_of(start), data.columns, whole=not experiment.starting.start_layers),
         None if experiment.starting.start_layers else said_of_vocabulary(start, card_of(start), data.task.card()),
         said_of_inputs(card_of(start), data.normalisation, experiment.inputs.normalise),
     )

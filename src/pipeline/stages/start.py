@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.datasets.normalisation import Normalisation
-from pipeline.errors import UserError, shown
+from pipeline.errors import UserError, cut, shown
 from pipeline.models.patterns import matching
 from pipeline.models.start import other_settings
 from pipeline.runs.json_files import read_json
@@ -90,6 +90,26 @@ def said_of_classes(card: Mapping[str, Any], now: Mapping[str, Any]) -> str | No
     return (
         f"model.start: {len(differ):,} of the {len(then):,} outputs were for other classes when that model was trained "
         f"({first}); model.start_layers can leave the last layer out"
+    )
+
+
+def said_of_columns(card: Mapping[str, Any], now: Sequence[str], *, whole: bool) -> str | None:
+    """Where the saved model's inputs were other columns of a table. `whole`: its first layer is taken, too.
+
+    Raises UserError where they are the same ones in another order: its weights would be for each other's numbers.
+    """
+    then = card.get("columns")
+    if not isinstance(then, list) or not now or then == [*now]:
+        return None
+    before, here = (cut(", ".join(columns), 300) for columns in (then, now))
+    if whole and sorted(then) == sorted(now):
+        raise UserError(
+            f"model.start: that model takes the columns {before}, and here they come as {here}; "
+            f"dataset.features={cut(shown(then), 300)} has them in its order"
+        )
+    return (
+        f"model.start: that model was trained on the columns {before}, and this one is on {here}; rows that it was "
+        "trained on cannot be found here: contamination of what is held out here cannot be ruled out"
     )
 
 
