@@ -173,7 +173,7 @@ def test_columns_in_another_order_are_found_by_their_names(tmp_path: Path) -> No
     lines = (predicted / "artifacts/predictions.csv").read_text().splitlines()[1:]
     right = np.mean([line.split(",")[1] == row.split(",")[2] for line, row in zip(lines, ROWS, strict=True)])
     again = done(tmp_path, "stage=evaluate", f"run={run.name}", "dataset=csv", "dataset.file=later.csv")
-    assert metrics_of(again)["test/accuracy"].value == right > 0.9
+    assert metrics_of(again)["other_data/accuracy"].value == right > 0.9
     start = (*trained[2:], "dataset=csv", f"model.start={run.name}", "training.epochs=1")
     failed = pipeline(tmp_path, *start, "dataset.file=later.csv")
     said = "takes the columns length (mm), width, and here they come as width, length (mm); dataset.features=['length "

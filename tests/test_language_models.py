@@ -141,7 +141,8 @@ def test_a_saved_run_is_evaluated_on_another_text(trained: Any) -> None:
     on = "dataset=text dataset.path=mine.txt dataset.context=32: all 15 sequences; not the run's own test set"
     assert dict(result.table)["measured on"] == on  # 480 of its 500 characters
     bits, loss = (
-        next(one.value for one in result.metrics if one.name == f"test/{name}") for name in ("bits_per_byte", "loss")
+        next(one.value for one in result.metrics if one.name == f"other_data/{name}")
+        for name in ("bits_per_byte", "loss")
     )
     assert bits == pytest.approx(loss / math.log(2))  # a character of it is a byte
     (folder / "greek.txt").write_text(text + "\u03b1")

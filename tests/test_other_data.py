@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import done, refused
+from command import done, pipeline, refused
 from PIL import Image
 
 from pipeline.runs.json_files import read_json
 from pipeline.runs.other_data import other_dataset
-from pipeline.runs.result import metrics_of, read_result
+from pipeline.runs.result import judged_by, metrics_of, read_result
+from pipeline.stages.evaluate import Evaluate
+from pipeline.tasks.classification import Classification
 
 NEW = ("dataset=npz", "dataset.file=new.npz")
 TRAINED = ("dataset=npz", "dataset.normalise=true", "model=mlp", "model.units=[8]", "training.epochs=2")
@@ -51,11 +53,12 @@ def test_all_examples_of_other_data_are_measured_as_predict_has_them(classifier:
     folder = classifier.parents[1]
     again = done(folder, "stage=evaluate", f"run={classifier.name}", *NEW)
     y = np.load(folder / "new.npz")["y"]
-    assert metrics_of(again)["test/accuracy"].value == np.mean(np.array(predictions(classifier)) == y)
+    assert metrics_of(again)["other_data/accuracy"].value == np.mean(np.array(predictions(classifier)) == y)
     table = dict(read_result(again).table)  # type: ignore[union-attr]  # it has a result
     said = f"dataset=npz dataset.normalise=true dataset.file=new.npz: all {len(y)} examples; not the run's own test set"
     assert table["measured on"] == said
-    assert "  its own test set, when trained: " in table["test accuracy"]
+    assert "  its own test set, when trained: " in table["other data accuracy"]
+    assert not [name for name in metrics_of(again) if name.startswith("test/")]
     with (again / "artifacts/predictions.csv").open() as file:
         assert [row["predicted"] for row in csv.DictReader(file)] == predictions(classifier)
     assert (again / "artifacts/figures/confusion_matrix.png").is_file()
@@ -175,7 +178,7 @@ def test_a_regression_on_other_data(tmp_path: Path) -> None:
     run = done(tmp_path, *words, "dataset.file=old.npz")
     again = done(tmp_path, "stage=evaluate", f"run={run.name}", *NEW)
     errors = np.array(predictions(run), float) - rows(50, 1) @ weights
-    assert metrics_of(again)["test/mean_absolute_error"].value == pytest.approx(np.abs(errors).mean(), rel=1e-5)
+    assert metrics_of(again)["other_data/mean_absolute_error"].value == pytest.approx(np.abs(errors).mean(), rel=1e-5)
 
 
 def test_images_in_another_unit_are_noted(tmp_path: Path) -> None:
@@ -187,3 +190,13 @@ def test_images_in_another_unit_are_noted(tmp_path: Path) -> None:
     assert result is not None
     said = "x is divided by 255 here, and was divided by 16 when the model was trained; is it in the same unit?"
     assert said in result.notes
+
+
+def test_a_listing_and_a_grid_know_what_other_data_are(classifier: Path) -> None:
+    """The best of the tests is none of other data; a grid judges by the accuracy on them."""
+    folder = classifier.parents[1]
+    again = done(folder, "stage=evaluate", f"run={classifier.name}", *NEW)
+    listed = pipeline(folder, "stage=runs", "stage.best=test/accuracy", "stage.format=csv").stdout
+    assert classifier.name in listed and again.name not in listed
+    judges = (Classification.headline, Evaluate.headline, *Evaluate.otherwise)  # as a grid asks for them
+    assert judged_by(metrics_of(again), *map(str, judges)) == "other_data/accuracy"

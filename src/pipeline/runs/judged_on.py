@@ -10,7 +10,9 @@ from pipeline.runs.json_files import object_of, read_json
 
 # Settings of a dataset by which the same examples are given otherwise: to be compared all the same.
 GIVEN_OTHERWISE = ("dataset.channels", "dataset.layout", "dataset.normalise", "dataset.size")
-SPLITS = ("validation", "test")
+OTHER_DATA = "other_data"  # than a saved run's: what stage=evaluate has on them
+HELD_OUT = {"validation": "validation", "test": "test", OTHER_DATA: "test"}  # a receipt's name of a metric's examples
+SPLITS = tuple(HELD_OUT)
 MEASURING = ("pipeline.tasks", "pipeline.metrics", "pipeline.losses", "pipeline.stages.measuring")  # with all inside
 TIMING = ("pipeline.backends.shared.progress", "pipeline.stages.rates")  # which steps are in a rate
 
@@ -21,7 +23,7 @@ def examples_of(run: Path | None, metric: str) -> str | None:
     if run is None or split not in SPLITS:
         return None
     found = read_json(run / "receipt.json").get("held_out")
-    return found.get(split) if isinstance(found, dict) else None
+    return found.get(HELD_OUT[split]) if isinstance(found, dict) else None
 
 
 def says_which(keys: Iterable[str]) -> list[str]:

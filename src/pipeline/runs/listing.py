@@ -23,7 +23,7 @@ from pipeline.runs.as_typed import with_names
 from pipeline.runs.better import better_of, check_direction
 from pipeline.runs.choices import text_of as setting_text
 from pipeline.runs.json_files import read_json
-from pipeline.runs.judged_on import GIVEN_OTHERWISE, SPLITS, examples_of, measured_otherwise, says_which
+from pipeline.runs.judged_on import GIVEN_OTHERWISE, OTHER_DATA, SPLITS, examples_of, measured_otherwise, says_which
 from pipeline.runs.lookup import reap_these, run_folders, status_now
 from pipeline.runs.records import EPOCH, Status, loaded_by_groups, parse, read_config, read_status
 from pipeline.runs.result import read_result
@@ -31,11 +31,9 @@ from pipeline.runs.result import read_result
 TAIL_BYTES = 1 << 16  # of the journal of a run without a result: its last lines; above them in blocks as large
 LINE_BYTES = 1 << 14  # more than the record of an epoch has
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+OF_TASKS = ("bits_per_byte", "exact_match", "accuracy", "mean_absolute_error")
 HEADLINES = (
-    "test/bits_per_byte",
-    "test/exact_match",
-    "test/accuracy",
-    "test/mean_absolute_error",
+    *(f"{split}/{name}" for split in ("test", OTHER_DATA) for name in OF_TASKS),
     "best/sustained",
     "best/rate",
 )  # of a model's test, the first that it has; of matrix products the rate, whose first result is a rounding error

@@ -21,6 +21,8 @@ from pipeline.machine.capability import Resolved
 from pipeline.report.table import figure
 from pipeline.runs import receipt
 from pipeline.runs.beside import with_figures
+from pipeline.runs.judged_on import OTHER_DATA
+from pipeline.runs.listing import OF_TASKS
 from pipeline.runs.other_data import SOLVED
 from pipeline.runs.records import read_config
 from pipeline.runs.result import Result, metrics_of
@@ -29,6 +31,7 @@ from pipeline.runs.saved import check_outputs, saved_weights
 from pipeline.spec import spec
 from pipeline.stages.contamination import noted, said_of_other_data
 from pipeline.stages.measuring import Measured, asks_the_data, measure, said_of_metrics, try_metrics
+from pipeline.stages.other_data_result import of_other_data
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -45,6 +48,7 @@ class Evaluate(Stage):
 
     starts_from_run: ClassVar[bool] = True
     takes_other_data: ClassVar[bool] = True
+    otherwise: ClassVar[tuple[str, ...]] = tuple(f"{OTHER_DATA}/{name}" for name in (*OF_TASKS, "loss"))
 
     def check(self, experiment: Experiment) -> None:
         """Refuse a run that has no test set."""
@@ -102,7 +106,7 @@ class Evaluate(Stage):
         if other is None:
             return result  # the run has the figures of its own test set
         draw = partial(judge.draw, run, f"{source.name} on other data")
-        return with_figures(result, draw, what="other data: not drawn")
+        return with_figures(of_other_data(result), draw, what="other data: not drawn")
 
     def _said_of(self, experiment: Experiment, other: Data) -> str:
         which = "all" if self.split == "all" else "the test set:"
