@@ -891,6 +891,15 @@ def test_a_picture_is_that_of_a_folder_of_images(tmp_path: Path) -> None:
         assert np.array_equal(images[0], pixels(stored, (8, 8), 3, "") / 255)
 
 
+def test_what_lies_beside_the_images_of_a_folder_is_noted(tmp_path: Path) -> None:
+    for name in ("a.png", "more/b.png", ".hidden"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("L", (8, 8)).save(tmp_path / name, format="PNG")
+    (tmp_path / "c.heic").touch()
+    names, _, notes = read_images((str(tmp_path),), (8, 8, 1), invert=False)
+    assert (names, notes) == (["a.png"], [f"stage.images={tmp_path}: leaves out c.heic, more"])
+
+
 @pytest.mark.parametrize(("ink", "invert"), [(0, True), (255, False)])
 def test_a_drawing_on_a_transparent_ground(tmp_path: Path, ink: int, invert: bool) -> None:
     """Dark ink where it is inverted, light ink where not: either way light on dark is what the model sees."""

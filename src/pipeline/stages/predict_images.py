@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.datasets.idx import read_idx
 from pipeline.datasets.normalisation import Normalisation, normalised
 from pipeline.datasets.pixels import MODES, SUFFIXES, WITH_TRANSPARENCY, images_in, pixels
-from pipeline.errors import UserError
+from pipeline.errors import UserError, cut
 from pipeline.machine.capability import Resolved
 from pipeline.machine.regular_file import as_named, fault_of, open_regular
 from pipeline.metrics import classification as metrics
@@ -166,7 +166,7 @@ def read_images(
         colours = slice(WITH_TRANSPARENCY - 1 if shape[2] == WITH_TRANSPARENCY else None)
         together[..., colours] = 1 - together[..., colours]
     more = [f"and {len(notes) - NOTED:,} more such notes"] if len(notes) > NOTED else []
-    return names, together, [*notes[:NOTED], *more]
+    return names, together, [*_left_out(paths), *notes[:NOTED], *more]
 
 
 def _files_of(images: Sequence[str]) -> list[str]:
@@ -180,6 +180,16 @@ def _files_of(images: Sequence[str]) -> list[str]:
         else:
             raise UserError(f"stage.images={text}: a folder without an image directly in it ({', '.join(SUFFIXES)})")
     return files
+
+
+def _left_out(images: Sequence[str]) -> list[str]:
+    """A note on each folder that holds anything beside its images: photographs of another format, or a subfolder."""
+    folders = {text: as_named(text) for text in images if as_named(text).is_dir()}
+    beside = {
+        text: sorted(path.name for path in folder.iterdir() if not _is_image(path) and path.name[0] != ".")
+        for text, folder in folders.items()
+    }
+    return [f"stage.images={text}: leaves out {cut(', '.join(names), 300)}" for text, names in beside.items() if names]
 
 
 def _image(path: Path, shape: tuple[int, int, int], ground: str, notes: list[str]) -> np.ndarray:
