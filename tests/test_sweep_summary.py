@@ -813,6 +813,17 @@ def test_a_cell_in_a_cluster_s_queue_waits_and_does_not_run(tmp_path: Path) -> N
             assert now in ledger.counts().plain
 
 
+def test_off_a_terminal_it_is_said_at_once_how_many_cells_run(tmp_path: Path) -> None:
+    """A grid whose output went into a file said nothing of that until its first cell had ended."""
+    for queues, expected in ((False, "0 done · 0 failed · 0 skipped · 1 running · 2 waiting\n"), (True, "")):
+        written = io.StringIO()
+        ledger = Ledger(Console(file=written, width=200), tmp_path, [], 3, queues=queues)
+        ledger.started(Cell(0, {"seed": "0"}, {}, [], None, None))
+        for _ in range(3):
+            ledger.tick()
+        assert written.getvalue() == expected
+
+
 def test_each_line_of_a_running_grid_fits_and_its_time_left_does_not_grow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
+from pipeline.cli.streams import say
 from pipeline.contracts import Dataset, Stage
 from pipeline.report.table import figure_of, seconds
 from pipeline.runs.records import read_metrics
@@ -45,6 +46,7 @@ class Ledger:
         self.began, self.drawn = time.monotonic(), 0.0
         self.latest_end = self.began
         self.live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        self.silent = self.live is None and not queues  # in a queue nothing runs yet
 
     def __enter__(self) -> Ledger:
         if self.live:
@@ -89,7 +91,10 @@ class Ledger:
         self.again = numbers
 
     def tick(self) -> None:
-        """Redraw, twice a second at most."""
+        """Redraw, twice a second at most. Elsewhere say once how many run at a time: the first may take hours."""
+        if self.silent and self.running:
+            self.silent = False
+            say(self.console, self.counts().plain.rpartition("   ")[0])
         if time.monotonic() - self.drawn >= REFRESH_SECONDS:
             self._draw()
 
