@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import tomllib
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from pipeline import backends, ready, runner
 from pipeline.errors import Impossible
@@ -19,6 +21,8 @@ from pipeline.machine.device import Device, Gpu
 from pipeline.machine.gpu_support import Build, runs_by, unusable
 from pipeline.machine.installed import installed_version
 from pipeline.runs import receipt
+from pipeline.sweep import grid
+from pipeline.sweep.plan import Cell, Decision
 
 ROOT = Path(__file__).parent.parent
 
@@ -354,6 +358,21 @@ def test_a_processor_without_bfloat16_is_named(
     monkeypatch.setattr(receipt, "unscaled", lambda *_: None)
     runner.announce(experiment, resolve("torch", Device(), precision, (), ()), run)
     assert any("no instructions for bfloat16" in line for line in said) == warned
+
+
+def test_a_grid_says_once_that_the_processor_has_no_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stood in the outputs of the cells alone, which nobody reads."""
+    monkeypatch.setattr(host, "_described", lambda: {"vector": "avx2 fma"})
+    experiment: Any = SimpleNamespace(reads=lambda _: True)
+    decisions = []
+    for number, precision in enumerate(("fp32", "bf16", "mixed", "bf16")):
+        resolved = resolve("torch", Device(), precision, (), ())
+        cell = Cell(number, {"precision": precision}, {}, [], experiment, resolved)
+        decisions.append(Decision(cell, "done" if number == 3 else "run", "new"))
+    written = io.StringIO()
+    grid.announce(Console(file=written, width=200), decisions, every=False)
+    said = [line for line in written.getvalue().splitlines() if "no instructions for bfloat16" in line]
+    assert len(said) == 1 and said[0].startswith("2 of 3 cells to run: this processor "), written.getvalue()
 
 
 # The extras

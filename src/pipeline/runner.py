@@ -281,9 +281,9 @@ def keep_imported(run: Run, beside: DynamicImports) -> None:
 
 def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:
     """A few lines before anything slow: what will run, why where the request left it open, and what to beware of."""
+    from pipeline.machine.capability import converts_bfloat16
     from pipeline.machine.device import gpus
-    from pipeline.machine.host import lacks_bfloat16
-    from pipeline.machine.precision import FORMATS, SQUARES_VANISH, UNSCALED
+    from pipeline.machine.precision import SQUARES_VANISH, UNSCALED
     from pipeline.runs.receipt import unscaled
 
     at = f" at {resolved.precision}" if experiment.reads("precision") else ""
@@ -295,8 +295,8 @@ def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:
         run.say(f"device={resolved.device_reason}")
     if at and resolved.precision != experiment.precision.name:
         run.say(f"precision={experiment.precision.name}: {resolved.precision_reason}")
-    if at and resolved.place.kind == "cpu" and FORMATS[resolved.precision].compute == "bfloat16" and lacks_bfloat16():
-        run.say("this processor has no instructions for bfloat16 and converts it: fp32 is mostly faster here")
+    if at and (slow := converts_bfloat16(resolved)):
+        run.say(slow)
     if by := unscaled(experiment, resolved):
         run.say(f"{by}: {UNSCALED}")
         if experiment.optimizer.divides_by_squares:

@@ -14,6 +14,7 @@ from typing import Literal
 from pipeline.errors import Impossible
 from pipeline.machine.architecture import architecture, since
 from pipeline.machine.device import Device, Gpu, Place, canonical
+from pipeline.machine.host import lacks_bfloat16
 from pipeline.machine.launched import Launched
 from pipeline.machine.precision import AUTO, FORMATS
 
@@ -55,6 +56,14 @@ class Resolved:
     precision: str
     device_reason: str
     precision_reason: str
+
+
+def converts_bfloat16(resolved: Resolved) -> str | None:
+    """In words, that a processor has to convert each number of a precision; None where it does not."""
+    bfloat16 = FORMATS[resolved.precision].compute == "bfloat16"
+    if resolved.place.kind == "cpu" and bfloat16 and lacks_bfloat16():
+        return "this processor has no instructions for bfloat16 and converts it: fp32 is mostly faster here"
+    return None
 
 
 def refusal(backend: str, kind: Literal["cpu", "gpu"], precision: str, gpu: Gpu | None = None) -> Refusal | None:

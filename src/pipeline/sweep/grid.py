@@ -12,6 +12,7 @@ from rich.console import Console
 
 from pipeline.cli.streams import say
 from pipeline.errors import UserError, plural
+from pipeline.machine.capability import converts_bfloat16
 from pipeline.runs import dynamic_imports
 from pipeline.runs.code.code_hash import code_sha256
 from pipeline.runs.result import Result, count
@@ -131,6 +132,15 @@ def announce(console: Console, decisions: Sequence[Decision], *, every: bool) ->
         each = [f"{decision.cell.label}: {decision.reason}" for decision in listed]
         for line in each if every else _by_reason(listed):
             say(console, f"  {word}: {line}")
+    todo = [decision.cell for decision in decisions if decision.verdict == "run"]
+    for line, number in Counter(filter(None, map(_slow, todo))).items():
+        say(console, f"{number} of {plural(len(todo), 'cell')} to run: {line}")
+
+
+def _slow(cell: Cell) -> str | None:
+    """What makes a cell slow on this machine, which its own output says too."""
+    reads = cell.resolved is not None and cell.runnable.reads("precision")
+    return converts_bfloat16(cell.resolved) if cell.resolved is not None and reads else None
 
 
 def record(
