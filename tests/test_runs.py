@@ -381,6 +381,19 @@ def test_an_id_is_never_folded_and_a_metric_is_named_where_runs_have_several(tmp
         assert lines[-1] == "[1] test/loss"
 
 
+def test_a_metric_of_a_condition_is_shown_where_runs_are_judged_by_another(tmp_path: Path) -> None:
+    """Language models were listed by their bits per byte where test/accuracy>0.7 was asked for, seemingly in error."""
+    run = a_run(tmp_path / "runs", 0.5)
+    result = read_json(run / "result.json")
+    result["scalars"]["test/bits_per_byte"] = 5.25
+    result["declared"]["test/bits_per_byte"] = result["declared"]["test/loss"]
+    write_json(run / "result.json", result)
+    assert "5.2500" in pipeline(tmp_path, "stage=runs").stdout
+    head, row = pipeline(tmp_path, "stage=runs", "stage.where=[test/accuracy>0.4,test/loss<2]").stdout.splitlines()
+    assert "test/accuracy" in head and "test/loss" in head and "0.5000" in row and "1.0000" in row
+    assert "5.2500" not in row
+
+
 def test_into_a_pipe_each_run_is_a_line(tmp_path: Path) -> None:
     """`[1] 42.7892` and the names of columns were folded, for a terminal that was not there."""
     runs = [a_run(tmp_path / "runs", 0.5, name="a-name-of-some-length"), a_run(tmp_path / "runs", 0.25)]

@@ -23,7 +23,7 @@ from pipeline.report.csv_file import csv_rows
 from pipeline.report.table import figure, file_heads, least_width, show_table
 from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.choices import text_of as setting_text
-from pipeline.runs.conditions import check_known, check_where, lacking, matching, misspelt
+from pipeline.runs.conditions import check_known, check_where, condition_of, lacking, matching, misspelt
 from pipeline.runs.json_files import dangling_link, plain
 from pipeline.runs.keeping import resume_words
 from pipeline.runs.listing import Listed, age_text, best_first, listed, not_listed, seconds_of, unlike, without_result
@@ -87,9 +87,10 @@ class Runs(AboutRuns):
         rows = found[:limit]
         for key in self.columns:
             check_known(f"stage.columns={key}", key, every)
+        metric, columns = self._shown(every)
         short = False
         if self.format == "table":
-            short = _show(rows, self.best, self.columns, [run.id for run in every])
+            short = _show(rows, metric, columns, [run.id for run in every])
         else:
             text = _as_json(rows, self.columns) if self.format == "json" else _as_csv(rows, self.columns)
             print(_for_program(text), end="")
@@ -99,6 +100,16 @@ class Runs(AboutRuns):
         said += [*without_result(among), *not_listed(root, every)]
         say(messages(), "\n".join(said))
         return 0
+
+    def _shown(self, runs: Sequence[Listed]) -> tuple[str | None, Sequence[str]]:
+        """The metric at the head of the table, and its other columns: metrics that a condition names are seen, too.
+
+        The metric that a run is judged by may be another: bits per byte, where the condition was on the accuracy.
+        """
+        named = [condition_of(condition, runs)[0] for condition in self.where]
+        asked = [name for name in dict.fromkeys(named) if any(name in run.metrics for run in runs)]
+        metric = self.best or next(iter(asked), None)
+        return metric, [*self.columns, *(name for name in asked if name not in (metric, *self.columns))]
 
     def _among(self, runs: Sequence[Listed]) -> list[Listed]:
         """Those of the states and ages that are asked for."""
