@@ -74,6 +74,19 @@ def test_the_test_of_other_data_alone(classifier: Path) -> None:
     assert f" dataset.test=0.5: the test set: {half} examples; " in on
 
 
+def test_other_data_without_a_test_are_refused_by_that_word(classifier: Path) -> None:
+    """They were said to have no example to train on, which nobody had asked for."""
+    folder = classifier.parents[1]
+    x = rows(20, 2)
+    np.savez(folder / "empty.npz", x_train=x, y_train=labels(x), x_test=x[:0], y_test=labels(x[:0]))
+    words = ("stage=evaluate", f"run={classifier.name}", "stage.split=test", "dataset=npz")
+    said = "dataset.test=0.0: leaves no example for the test; choose a share above 0"
+    assert refused(folder, *words, "dataset.file=new.npz", "dataset.test=0") == said
+    assert refused(folder, *TRAINED, "dataset.file=old.npz", "dataset.test=0") == said
+    empty = refused(folder, *words, "dataset.file=empty.npz")
+    assert empty.startswith("dataset=npz: test holds no example; "), empty
+
+
 def test_a_run_s_own_data_by_their_name_are_its_test(classifier: Path) -> None:
     again = done(classifier.parents[1], "stage=evaluate", f"run={classifier.name}", "dataset=npz")
     assert metrics_of(again)["test/loss"].value == metrics_of(classifier)["test/loss"].value

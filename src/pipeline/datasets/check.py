@@ -35,7 +35,7 @@ def check_data(data: Data, dataset: str) -> None:
             raise _broken(dataset, f"{name}.y: {wrong}", f"the task is {type(data.task).__name__}")
         _check_values(split.x, data.scale, shapes, dataset, name)
     _check_normalisation(data, dataset)
-    for name in ("train", "test"):
+    for name in ("test", "train"):  # the test of other data than a run's stands here as both
         if not len(getattr(data, name)):
             raise _broken(dataset, f"{name} holds no example", "give at least one")
 

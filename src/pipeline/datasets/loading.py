@@ -39,6 +39,7 @@ def load_data(experiment: Experiment) -> Data:
         return _ahead.pop()[1]
     dataset = experiment.data_source
     data = loaded(dataset, experiment.seed)
+    check_test(dataset, data)
     check_data(data, type(dataset).__name__.lower())
     data = _with_normalisation(experiment, data)
     if not experiment.augmentation.active:
@@ -55,6 +56,15 @@ def loaded(dataset: Dataset, seed: int) -> Data:
             raise
         raise raised(f"dataset={choice(dataset)}: load", error) from error
     return found
+
+
+def check_test(dataset: Dataset, data: Data) -> None:
+    """Refuse data without a test where a share of 0 is why. Raises UserError."""
+    key = next((name for name in ("test", "test_share") if getattr(dataset, name, None) == 0), None)
+    if key is not None and not len(data.test):
+        raise UserError(
+            f"dataset.{key}={getattr(dataset, key)}: leaves no example for the test; choose a share above 0"
+        )
 
 
 def saved_normalisation(source: Path) -> Normalisation | None:

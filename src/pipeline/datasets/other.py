@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.datasets import Data, Split
 from pipeline.datasets.check import SPLITS, check_data
 from pipeline.datasets.corpus import Corpus
-from pipeline.datasets.loading import loaded, saved_normalisation
+from pipeline.datasets.loading import check_test, loaded, saved_normalisation
 from pipeline.datasets.own import OneClass
 from pipeline.errors import UserError, cut, plural
 from pipeline.errors import shown as as_typed
@@ -78,6 +78,8 @@ def load_other(experiment: Experiment, *, alone: bool) -> Data | None:
         data = loaded(dataset, SEED) if alone else _undivided(dataset)
     except OneClass as error:
         raise UserError(f"{error}{_names_all(dataset, card.get('classes'))}") from error
+    if alone:
+        check_test(dataset, data)
     if data.sha256 == read_json(source / "receipt.json").get("data_sha256"):
         return None
     shown = f"run={source.name} on dataset={choice(dataset)}"
