@@ -40,9 +40,12 @@ def test_a_warm_up_is_shorter_than_its_training() -> None:
     with_schedule: Any = SimpleNamespace(schedule=Cosine(warm_up=20), optimizer=Adam())
     check_schedule(with_schedule, 21)
     check_schedule(with_schedule, None)
-    with pytest.raises(UserError, match=r"^schedule\.warm_up=20: the training has 20 optimizer steps; choose fewer$"):
+    with pytest.raises(
+        UserError,
+        match=r"^schedule\.warm_up=20: the training has 20 optimizer steps; choose fewer steps, or train longer$",
+    ):
         check_schedule(with_schedule, 20)
-    with pytest.raises(UserError, match="the training has 1 optimizer step; choose fewer"):
+    with pytest.raises(UserError, match="the training has 1 optimizer step; choose fewer steps, or train longer"):
         check_schedule(with_schedule, 1)
 
 

@@ -137,7 +137,7 @@ MISTAKES = {
         "training.weights=best with dataset=digits: it holds no examples out for validation; leave it out"
     ),
     "schedule=cosine schedule.warm_up=900 training.steps=900": (
-        "schedule.warm_up=900: the training has 900 optimizer steps; choose fewer"
+        "schedule.warm_up=900: the training has 900 optimizer steps; choose fewer steps, or train longer"
     ),
     "training.monitor=validation/accuracy": (
         "training.monitor=validation/accuracy: has no effect without early stopping or the best weights; "

@@ -139,7 +139,9 @@ def check_schedule(experiment: Experiment, steps: int | None) -> None:
     longest = schedule.longest()
     if steps is not None and longest is not None and longest[1] >= steps:
         has = plural(steps, "optimizer step")
-        raise UserError(f"schedule.{longest[0]}={longest[1]}: the training has {has}; choose fewer")
+        raise UserError(
+            f"schedule.{longest[0]}={longest[1]}: the training has {has}; choose fewer steps, or train longer"
+        )
     if steps is not None:
         for step in (*range(0, steps, max(steps // STEPS_TRIED, 1)), steps - 1):
             factor_of(schedule, step, steps)
