@@ -186,6 +186,12 @@ REFUSALS = {
     "device.memory_limit=1000000": "device.memory_limit=1000000 on cpu: frameworks bound GPU memory only; ...",
     "device.logical_devices=2": "device.logical_devices=2 with backend=torch on cpu: it cannot split a device; ...",
     "device=tpu": f"device=tpu: no such choice; {DEVICES}",
+    "device.name=tpu": f"device.name=tpu: no such choice; {DEVICES}",
+    "device.name=cuda:3": "device.name=cuda:3: no NVIDIA GPU found on this machine; ...",
+    "training.monitor=5": "training.monitor=5: no such choice; choose from validation/accuracy, validation/loss",
+    "loader=dataloader loader.prefetch_factor=1": (
+        "loader.prefetch_factor=1: workers prepare batches ahead, and there are none; set loader.workers=1 or more"
+    ),
     "device=cpu:1": f"device=cpu:1: the CPU is one device, cpu:0; {DEVICES}",
     "model": "model: not an override; write key=value, ...",
     "=3": "=3: not an override; write key=value, ...",

@@ -33,10 +33,12 @@ def canonical_device(argument: str) -> str:
 
 
 def with_device_as_typed(error: Exception, arguments: Sequence[str]) -> Exception:
-    """An error about `device=gpu:0` as one about `device=cuda:0`, where that is what the user wrote."""
+    """An error about `device=gpu:0` as one about `device=cuda:0` or `device.name=gpu:0`, where the user wrote that."""
     for argument in arguments:
-        meant = f"{canonical_device(argument)}:"
-        if argument.startswith("device=") and type(error) in (UserError, Impossible) and str(error).startswith(meant):
+        named = argument.replace("device.name=", "device=") if argument.startswith("device.name=") else None
+        meant = f"{named or canonical_device(argument)}:"
+        typed = argument.startswith(("device=", "device.name="))
+        if typed and type(error) in (UserError, Impossible) and str(error).startswith(meant):
             return type(error)(argument + str(error)[len(meant) - 1 :]).with_traceback(error.__traceback__)
     return error
 

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, PositiveInt
 from pipeline.contracts import Metric, Part
 from pipeline.errors import UserError
 from pipeline.experiment.metrics import metrics_of, name_of, renamed_by
-from pipeline.experiment.settings import Positive
+from pipeline.experiment.settings import Positive, Text
 from pipeline.spec import build_as, spec
 
 
@@ -60,7 +60,7 @@ class Training(Part):
     clip_value: Positive | None = None
     log_gradient_norm: bool = False
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None
-    monitor: str = "validation/loss"
+    monitor: Text = "validation/loss"
     patience: PositiveInt | None = None
     weights: Literal["last", "best"] = "last"
     checkpoint: Annotated[Checkpoints, BeforeValidator(_checkpoints)] = Field(default_factory=Checkpoints)

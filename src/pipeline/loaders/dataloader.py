@@ -33,7 +33,10 @@ class DataLoader(Loader):
 
     def __post_init__(self) -> None:
         if self.prefetch_factor is not None and self.workers == 0:
-            raise ValueError(f"prefetch_factor={self.prefetch_factor}: needs workers of at least 1")
+            raise ValueError(
+                f"prefetch_factor={self.prefetch_factor}: workers prepare batches ahead, and there are none; "
+                "set loader.workers=1 or more"
+            )
 
     def check_device(self, place: Place) -> None:
         """Refuse page-locked memory where nothing is copied."""

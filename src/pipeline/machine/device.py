@@ -70,17 +70,17 @@ def dotted(version: tuple[int, int]) -> str:
     return f"{version[0]}.{version[1]}"
 
 
-def canonical(notation: str) -> str:
-    """`auto`, `cpu`, `gpu` or `gpu:N` for any notation of NOTATIONS. Raises UserError for any other text."""
+def canonical(notation: str, key: str = "device") -> str:
+    """`auto`, `cpu`, `gpu` or `gpu:N` for any notation of NOTATIONS. Raises UserError for any other text of `key`."""
     text = notation.strip()
     if text.lower() == "auto":
         return "auto"
     match = _PATTERN.match(text)
     if not match:
-        raise UserError(f"device={notation}: no such choice; choose from {NOTATIONS}")
+        raise UserError(f"{key}={cut(notation)}: no such choice; choose from {NOTATIONS}")
     if match["kind"].lower() == "cpu":
         if match["index"] not in (None, "0"):
-            raise UserError(f"device={notation}: the CPU is one device, cpu:0; choose from {NOTATIONS}")
+            raise UserError(f"{key}={notation}: the CPU is one device, cpu:0; choose from {NOTATIONS}")
         return "cpu"
     return "gpu" if match["index"] is None else f"gpu:{int(match['index'])}"
 
@@ -260,7 +260,7 @@ class Device(Part):
     split: int = Field(default=1, ge=1, le=1024)
 
     def __post_init__(self) -> None:
-        canonical(self.name)
+        canonical(self.name, "device.name")
         if self.memory_limit is not None:
             parse_size(self.memory_limit)
 
