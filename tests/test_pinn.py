@@ -340,6 +340,7 @@ def test_polygons_of_deepxde_need_a_numpy_that_has_their_product(monkeypatch: py
 REFUSED = {
     "dataset=mnist": "dataset=mnist with stage=pinn: not a problem; this stage solves problems such as dataset=ode",
     "model=mlp": "model=mlp with stage=pinn: not a network for problems; model=fnn is one",
+    "dataset=mnist model=mlp": "dataset=mnist with stage=pinn: not a problem; use dataset=ode model=fnn",
     "solver=none": "solver=none with stage=pinn: solves nothing; choose one, such as solver=deepxde",
     "optimizer=sgd": "optimizer with stage=pinn: a problem has no batches and no classes; solver= and its settings say "
     "how it is trained",
@@ -389,11 +390,21 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, words: str) -> None:
 
 
 OUTSIDE = {
-    "dataset=ode": "dataset=ode with stage=classifier: is a problem; use stage=pinn, or another dataset",
-    "model=fnn": "model=fnn with stage=classifier: is a network for problems; use stage=pinn, or another model",
-    "solver=deepxde_adam": "solver=deepxde_adam with stage=classifier: solves problems; use stage=pinn, or solver=none",
-    "stage=amp dataset=ode": "dataset=ode with stage=amp: is a problem; use stage=pinn, or another dataset",
-    "stage=devices solver=adam": "solver=adam with stage=devices: solves problems; use stage=pinn, or solver=none",
+    "dataset=ode": "dataset=ode with stage=classifier: is a problem; use stage=pinn model=fnn, or another dataset",
+    "model=fnn": "model=fnn with stage=classifier: is a network for problems; use model=mlp, or stage=pinn dataset=ode",
+    "model=fnn solver=adam": (
+        "model=fnn with stage=classifier: is a network for problems; use model=mlp solver=none, or stage=pinn "
+        "dataset=ode"
+    ),
+    "model=fnn dataset=ode": "dataset=ode with stage=classifier: is a problem; use stage=pinn, or another dataset",
+    "solver=deepxde_adam": (
+        "solver=deepxde_adam with stage=classifier: solves problems; use solver=none, or stage=pinn dataset=ode "
+        "model=fnn"
+    ),
+    "stage=amp dataset=ode": "dataset=ode with stage=amp: is a problem; use stage=pinn model=fnn, or another dataset",
+    "stage=devices solver=adam": (
+        "solver=adam with stage=devices: solves problems; use solver=none, or stage=pinn dataset=ode model=fnn"
+    ),
 }
 
 

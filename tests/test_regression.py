@@ -194,7 +194,7 @@ def test_real_numbers_as_classes_are_refused_with_the_setting_that_takes_them(tm
     [
         (("stage=train", "dataset=diabetes"), "and the targets of this dataset are numbers; use loss=squared_error"),
         (("loss=huber", "dataset=digits"), "and the targets of this dataset are classes; use loss=cross_entropy"),
-        (("dataset=diabetes",), "its task is Regression, not Classification; use stage=train; or dataset=digits"),
+        (("dataset=diabetes",), "not Classification; use stage=train loss=squared_error; or dataset=digits"),
         ((*RECIPE, "training.metrics=[accuracy]"), "takes classes, and the targets of dataset=diabetes are numbers"),
         ((*RECIPE, "loss=huber", "loss.delta=0"), "loss.delta=0: should be greater than 0"),
     ],

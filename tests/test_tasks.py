@@ -280,7 +280,7 @@ def test_refused_before_the_run(lab: Path, tmp_path: Path) -> None:
     for words, said in {
         ("dataset=counting", "model=tiny", "stage=classifier"): (
             "dataset=counting with stage=classifier: its task is LanguageModelling, not Classification; "
-            "use stage=transformer, or stage=train model=gpt; or dataset=digits"
+            "use stage=transformer; or dataset=digits"
         ),
         ("dataset=counting", "model=tiny", "stage=train", "training.metrics=[mean_squared_error]"): (
             "training.metrics=mean_squared_error: takes numbers, and the targets of dataset=counting are classes; "

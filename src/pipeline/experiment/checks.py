@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from numbers import Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pipeline.contracts import Part, Schedule, defines
+from pipeline.contracts import Loss, Part, Schedule, defines
 from pipeline.errors import Impossible, UserError, bad_choice, plural, shown
 from pipeline.experiment import GROUPS, Experiment
 from pipeline.experiment.metrics import KEY, is_judges, name_of, renamed_by, words
@@ -25,7 +25,7 @@ STEPS_TRIED = 200  # of a schedule, from end to end: all of them where the train
 # For each task that a stage is for: such a stage, and a dataset. For any other there is stage=train.
 OF_TASK = {
     "Classification": ("stage=classifier", "digits"),
-    "LanguageModelling": ("stage=transformer, or stage=train model=gpt", "moby_dick"),
+    "LanguageModelling": ("stage=transformer", "moby_dick"),
     "Recall": ("stage=long_range", "recall"),
     "SequenceToSequence": ("stage=seq2seq", "reversals"),
 }
@@ -181,18 +181,37 @@ def _check_task_of_stage(experiment: Experiment) -> None:
     if wanted is None or issubclass(task, wanted):
         return
     stage = next((OF_TASK[cls.__name__][0] for cls in task.__mro__ if cls.__name__ in OF_TASK), "stage=train")
-    other = f"; or dataset={OF_TASK[wanted.__name__][1]}" if wanted.__name__ in OF_TASK else ""
+    stage += _fitting(experiment, task)
+    other = ""
+    if wanted.__name__ in OF_TASK:
+        other = f"; or dataset={OF_TASK[wanted.__name__][1]}{_fitting(experiment, wanted)}"
     raise UserError(
         f"dataset={choice(experiment.dataset)} with stage={choice(experiment.stage)}: its task is "
         f"{task.__name__}, not {wanted.__name__}; use {stage}{other}"
     )
 
 
+def _fitting(experiment: Experiment, task: type[Any], *, of_model: bool = True) -> str:
+    """The model and the loss that have to be chosen too for a task, as the end of a command: where others are here.
+
+    Named at once, so that who follows a refusal is not refused again.
+    """
+    takes, kind, loss = experiment.data_model.takes, task.example_kind, experiment.loss
+    words = []
+    if of_model and takes is not None and kind in MODELS and kind != takes:
+        words.append(f"model={MODELS[kind]}")
+    unfit = task.targets not in (None, _targets_of(loss)) and _targets_of(loss) is not None
+    if unfit or (task.pads and not loss.masks):
+        words.append(f"loss={LOSSES[task.targets or 'classes']}")
+    return "".join(f" {word}" for word in words)
+
+
 def _check_task_of_model(experiment: Experiment) -> None:
     takes, kind = experiment.data_model.takes, experiment.data_source.task.example_kind
     if takes is None or kind in (None, takes):
         return
-    fits = [f"model={MODELS[kind]}"] if kind in MODELS else []
+    task = experiment.data_source.task
+    fits = [f"model={MODELS[kind]}{_fitting(experiment, task, of_model=False)}"] if kind in MODELS else []
     if takes in DATASETS:
         other_stage = "" if experiment.stage.task is None else f"stage={STAGES[takes]} "
         fits.append(f"{other_stage}dataset={DATASETS[takes]}")
@@ -229,12 +248,18 @@ def _check_metrics(experiment: Experiment) -> None:
 
 def _check_targets_of_loss(experiment: Experiment) -> None:
     targets = experiment.data_source.task.targets
-    takes = vars(type(experiment.loss)).get("takes")  # its own: a user's loss may build on one of ours
+    takes = _targets_of(experiment.loss)
     if takes is not None and targets not in (None, takes):
         raise Impossible(
             f"loss={choice(experiment.loss)} with dataset={choice(experiment.dataset)}: it takes "
             f"{takes}, and the targets of this dataset are {targets}; use loss={LOSSES[targets]}"
         )
+
+
+def _targets_of(loss: Loss) -> str | None:
+    """What targets a loss takes, by its own class: a user's may build on one of ours."""
+    takes: str | None = vars(type(loss)).get("takes")
+    return takes
 
 
 def _check_profiler(experiment: Experiment, trains: bool) -> None:

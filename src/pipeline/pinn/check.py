@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pipeline.contracts import Part, Stage
 from pipeline.contracts.physics import Network, Problem, Solver
 from pipeline.errors import Impossible, UserError
+from pipeline.experiment.checks import MODELS
 from pipeline.spec import choice, group_of
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
-# By what a part is known to be made for problems, and what to say of one that is not, or that is here in vain.
-PARTS: dict[str, tuple[Callable[[Part], bool], str, str]] = {
+# By what a part is known to be made for problems, what to say of one that is not, or is here in vain, and a choice.
+PARTS: dict[str, tuple[Callable[[Part], bool], str, str, str]] = {
     "dataset": (
         lambda part: isinstance(part, Problem),
         "not a problem; this stage solves problems such as dataset=ode",
-        "is a problem; use stage=pinn, or another dataset",
+        "is a problem; use {pinn}, or another dataset",
+        "dataset=ode",
     ),
     "model": (
         lambda part: isinstance(part, Network),
         "not a network for problems; model=fnn is one",
-        "is a network for problems; use stage=pinn, or another model",
+        "is a network for problems; use {data}, or {pinn}",
+        "model=fnn",
     ),
     "solver": (
         lambda part: isinstance(part, Solver) and part.active,
         "solves nothing; choose one, such as solver=deepxde",
-        "solves problems; use stage=pinn, or solver=none",
+        "solves problems; use solver=none, or {pinn}",
+        "solver=deepxde",
     ),
 }
 CHECKPOINT = "training.checkpoint."  # of that group, what decides no result and holds for every training
@@ -41,13 +45,30 @@ def check_problem(experiment: Experiment) -> bool:
     if stage.starts_from_run:
         return PARTS["dataset"][0](experiment.dataset)
     solves = stage.solves
-    for key, (of_problem, wanted, unwanted) in PARTS.items():
-        part = experiment.part(key)
-        if of_problem(part) != solves:
-            raise UserError(f"{key}={choice(part)} with stage={choice(stage)}: {wanted if solves else unwanted}")
+    of_problem = {key: is_one(experiment.part(key)) for key, (is_one, *_) in PARTS.items()}
+    wrong = [key for key, is_one in of_problem.items() if is_one != solves]
+    if wrong:
+        named = f"{wrong[0]}={choice(experiment.part(wrong[0]))} with stage={choice(stage)}"
+        raise UserError(f"{named}: {_wanted(wrong) if solves else _unwanted(experiment, wrong, of_problem)}")
     if solves:
         _check_settings(experiment)
     return solves
+
+
+def _wanted(wrong: Sequence[str]) -> str:
+    """What to say of parts that a stage cannot solve, and all that has to be chosen in their places."""
+    _, said, _, _ = PARTS[wrong[0]]
+    return said if len(wrong) == 1 else f"{said.partition(';')[0]}; use {' '.join(PARTS[key][3] for key in wrong)}"
+
+
+def _unwanted(experiment: Experiment, wrong: Sequence[str], of_problem: Mapping[str, bool]) -> str:
+    """The same of parts that are made for problems, where a stage trains on data."""
+    pinn = ["stage=pinn", *(PARTS[key][3] for key in ("dataset", "model") if not of_problem[key])]
+    data = ["another model"]
+    if not of_problem["dataset"]:
+        kind = experiment.data_source.task.example_kind
+        data = [f"model={MODELS[kind]}" if kind in MODELS else "another model", *["solver=none"] * ("solver" in wrong)]
+    return PARTS[wrong[0]][2].format(pinn=" ".join(pinn), data=" ".join(data))
 
 
 def _check_settings(experiment: Experiment) -> None:
