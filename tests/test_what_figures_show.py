@@ -74,6 +74,20 @@ def test_curves_of_thousands_of_epochs_are_lines_without_marks(tmp_path: Path, m
     assert (few, many) == (["o", "s"], ["None", "None"])
 
 
+@pytest.mark.parametrize("count", [2, 10, 60])
+def test_the_legend_of_curves_covers_none_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """It lay where it covered least, which was at times the line of the test."""
+    found = drawn_by(figures, monkeypatch)
+    epochs = [Epoch(n, 1.0, 30, 9, 1.0 / n, 1 - 0.7 / n, 2.0 / n, 1 - 0.8 / n) for n in range(1, count + 1)]
+    tested = {"loss": 2.0 / count, "accuracy": 1 - 0.8 / count}
+    figures.training_curves(tmp_path / "curves.png", epochs, tested, "a run", "weights of the last epoch")
+    for axes in found[0].axes:
+        legend = axes.get_legend()
+        assert legend is not None
+        assert not axes.get_window_extent().overlaps(legend.get_window_extent())
+        assert legend.get_window_extent().y0 >= 0  # and is not cut off
+
+
 def test_a_confusion_matrix_has_a_row_for_each_true_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A class without examples divides nothing by zero."""
     found = drawn_by(figures, monkeypatch)

@@ -49,7 +49,8 @@ def training_curves(path: Path, epochs: Sequence[Epoch], tested: Mapping[str, fl
         axes.set_ylabel("mean loss" if name == "loss" else name.replace("_", " "))
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
         plain(axes)
-        axes.legend(frameon=False, fontsize=8)
+        below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18), "ncols": 3}  # where no line is
+        axes.legend(**below, frameon=False, fontsize=8, handlelength=1.5, columnspacing=1.0, handletextpad=0.5)
     figure.suptitle(title, fontsize=10)
     save(figure, path)
 
