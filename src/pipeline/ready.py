@@ -26,14 +26,16 @@ def ready(config: Config, overridden: Sequence[str], swept: Sequence[str] = ()) 
     from pipeline.machine.device import count_by_bus
 
     count_by_bus()
+    resolved = None
     if config.get("run") is None:
         try:
-            cell_of(config)  # what cannot run here is refused before NumPy is imported, which takes as long as all else
+            # What cannot run here is refused before NumPy is imported, which takes as long as all else.
+            resolved = cell_of(config)
         except Impossible:
             stage = stage_of(config)
             if stage.computes_by is None and not stage.own_kernels:  # else these decide, when it is checked
                 raise
-    return _on_this_machine(_built(config, overridden), overridden, swept)
+    return _on_this_machine(_built(config, overridden), overridden, swept, resolved)
 
 
 def ready_again(config: Config, folder: Path, key: str) -> tuple[Experiment, Resolved]:
@@ -45,8 +47,9 @@ def ready_again(config: Config, folder: Path, key: str) -> tuple[Experiment, Res
 
 
 def _on_this_machine(
-    experiment: Experiment, overridden: Sequence[str], swept: Sequence[str] = ()
+    experiment: Experiment, overridden: Sequence[str], swept: Sequence[str] = (), by_config: Resolved | None = None
 ) -> tuple[Experiment, Resolved]:
+    """`by_config`: what the backend comes to that the config names, where that is known."""
     from pipeline.machine.capability import check_count
     from pipeline.machine.device import gpus
     from pipeline.machine.environment import refuse_settings
@@ -62,7 +65,8 @@ def _on_this_machine(
         refuse_launched(f"stage={choice(experiment.stage)}", experiment.device.processes)
     check_installed(experiment.needs)
     stage = experiment.stage
-    resolved = stage.resolved or cell_of(experiment.config, stage.computes_by, any_gpu=stage.own_kernels)
+    known = None if stage.computes_by is not None or stage.own_kernels else by_config
+    resolved = stage.resolved or known or cell_of(experiment.config, stage.computes_by, any_gpu=stage.own_kernels)
     if not experiment.stage.starts_from_run:
         started, backend = launched(experiment.device.processes), experiment.backend
         check_launched(started, experiment.device, backend.name, distributes=backend.distributes)

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import zip_longest
 from typing import TypeVar
 
@@ -175,6 +176,10 @@ class Experiment:
 
         A spec names its own places in `locations`. The data and weights that lie there have hashes of their own.
         """
+        return dict(self._decides)
+
+    @cached_property  # a grid asks for it three times for each of its cells
+    def _decides(self) -> dict[str, object]:
         keys = [key for key in self.config if key not in NOT_DECIDING]
         if self.stage.reads is not None:
             keys = ["stage", *self.stage.reads]

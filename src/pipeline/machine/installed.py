@@ -7,6 +7,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 from pipeline.errors import Impossible
@@ -63,6 +64,7 @@ def install(missing: tuple[str, ...], extras: tuple[str, ...]) -> str:
     return f"{pip} -c {os.path.relpath(checkout / 'constraints.txt')} -e '{os.path.relpath(checkout)}{wanted}'"
 
 
+@cache  # a grid asks for the same ones for each of its cells
 def is_installed(distribution: str) -> bool:
     """Whether a distribution, or a module of its name, is there. The module alone counts: `tensorflow-cpu` has it."""
     try:
