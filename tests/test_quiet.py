@@ -12,6 +12,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from command import DIGITS, pipeline
 from in_backend import Bench
 
 from pipeline.errors import UserError
@@ -77,3 +78,13 @@ def test_a_framework_that_cannot_be_imported_is_one_message_and_garbage_is_colle
     with pytest.raises(UserError, match=r"^backend=own cannot be imported: .*no such driver"):
         import_for("own", "own_broken")
     assert gc.isenabled()
+
+
+@pytest.mark.wide
+def test_a_bound_beyond_float16_bounds_nothing_and_warns_of_nothing(tmp_path: Path) -> None:
+    """NumPy's own warning of an overflow stood twice in the output."""
+    words = ("backend=jax", "precision=fp16", "model=linear", *DIGITS, "optimizer=sgd")
+    plain, bounded = (pipeline(tmp_path, *words, *more) for more in ((), ("training.clip_value=1e30",)))
+    assert bounded.returncode == 0 and "Warning" not in bounded.stderr, bounded.stderr
+    loss = [line for line in bounded.stdout.splitlines() if line.startswith("test loss")]
+    assert loss and loss[0] in plain.stdout

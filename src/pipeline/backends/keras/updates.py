@@ -5,11 +5,13 @@ By torch's definitions (`torch.nn.utils.clip_grad_norm_`, `Average` of backends/
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 from keras import ops
+from ml_dtypes import finfo
 
 if TYPE_CHECKING:
     from pipeline.experiment.training import Training
@@ -59,7 +61,8 @@ def _clamped(gradient: Any, most: float, scale: Any) -> Any:
 
     Where the loss is scaled, what has overflowed stays so: it tells the optimizer to skip the step.
     """
-    bound = ops.convert_to_tensor(most, gradient.dtype)
+    beyond = most > float(finfo(keras.backend.standardize_dtype(gradient.dtype)).max)  # NumPy warns of its overflow
+    bound = ops.convert_to_tensor(math.inf if beyond else most, gradient.dtype)
     if scale is None:
         return ops.minimum(ops.maximum(gradient, -bound), bound)
     bound = bound * ops.cast(scale, gradient.dtype)
