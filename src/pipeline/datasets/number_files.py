@@ -71,11 +71,7 @@ def named_rows(key: str, text: str) -> Iterator[list[str]]:
             _check_names(head, where)
             yield head
             for number, row in enumerate(rows, start=1):
-                if len(row) != len(head):
-                    named = plural(len(head), "column")
-                    raise UserError(
-                        f"{where}: row {number} has {plural(len(row), 'cell')}, and the first row names {named}"
-                    )
+                _check_length(row, number, head, where)
                 yield row
     except OSError as error:
         raise UserError(f"{where}: {(error.strerror or str(error)).lower()}") from error
@@ -83,6 +79,13 @@ def named_rows(key: str, text: str) -> Iterator[list[str]]:
         raise UserError(f"{where}: is not text in UTF-8; save it as such, and not compressed") from error
     except csv.Error as error:
         raise UserError(f"{where}: no readable .csv ({error})") from error
+
+
+def _check_length(row: Sequence[str], number: int, head: Sequence[str], where: str) -> None:
+    """Refuse a row that has not as many cells as the first one has names. Raises UserError."""
+    if len(row) != len(head):
+        named = plural(len(head), "column")
+        raise UserError(f"{where}: row {number} has {plural(len(row), 'cell')}, and the first row names {named}")
 
 
 def _check_names(head: Sequence[str], where: str) -> None:
@@ -116,19 +119,34 @@ def _each_row(file: BinaryIO) -> Iterator[list[str]]:
                 yield cells
 
 
+def left_out(text: str, names: Sequence[str]) -> list[str]:
+    """The columns that a .csv with a row of names has besides `names`, of a file that can be read."""
+    path = as_named(text)
+    if path.suffix == ".npy" or not names:
+        return []
+    with open_regular(path) as file:
+        head = next(_each_row(file), [])
+    return [name for name in head if name not in names] if _names_them(head, names) else []
+
+
 def _csv(file: BinaryIO, names: Sequence[str], where: str, what: str) -> np.ndarray:
-    """Columns in the order of `names`, whatever order the file's first row has. Raises UserError, which names a row."""
+    """The columns `names`, wherever the file's first row has them. Raises UserError, which names a row."""
     rows = [*_each_row(file)]
-    order = list(range(len(names)))
     if not names:
         rows = rows[_begins_with_names(rows, what) :]
-    elif rows and ({*rows[0]} & {*names} or all(map(_is_name, rows[0]))):  # and no number that is mistyped
+    elif rows and _names_them(rows[0], names):
         head = rows.pop(0)
-        if sorted(head) != sorted(names):
+        if any(head.count(name) != 1 for name in names):
             raise ValueError(f"its columns are {', '.join(head)}; a {what} is ({', '.join(names)})")
-        order = [head.index(name) for name in names]
-    found = np.array(_numbers(rows, where))
-    return found[:, order] if names and found.ndim == 2 and found.shape[1] == len(names) else found
+        for number, row in enumerate(rows, start=1):
+            _check_length(row, number, head, where)
+        rows = [[row[head.index(name)] for name in names] for row in rows]
+    return np.array(_numbers(rows, where))
+
+
+def _names_them(row: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether the first row of a file names columns: some of those that are asked for, or others and no number."""
+    return bool({*row} & {*names}) or all(map(_is_name, row))
 
 
 def _numbers(rows: Sequence[Sequence[str]], where: str) -> list[list[float]]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.datasets import number_files
 from pipeline.datasets.normalisation import Normalisation, normalised
-from pipeline.errors import UserError
+from pipeline.errors import UserError, cut
 from pipeline.machine.capability import Resolved
 from pipeline.metrics import classification as metrics
 from pipeline.models import Shapes
@@ -81,9 +81,16 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     shown = [(f"row {number}", _short(names, one)) for number, one in enumerate(given[:SHOWN], start=1)]
     if len(given) > SHOWN:
         shown.append((f"and {len(given) - SHOWN:,} more", "in predictions.csv"))
-    notes += said_of_margins(experiment.loss, [path.name])
+    notes += (*_left_out(text, card), *said_of_margins(experiment.loss, [path.name]))
     shown.append(("predictions", f"artifacts/{path.name}"))
     return Result(metrics=(count("rows", len(rows)),), table=tuple(shown), notes=notes)
+
+
+def _left_out(text: str, card: Mapping[str, Any]) -> tuple[str, ...]:
+    others = number_files.left_out(text, card.get("columns", ()))
+    return (
+        (f"columns of {Path(text).name} that the model does not take: {cut(', '.join(others), 300)}",) if others else ()
+    )
 
 
 def inputs_of(card: Mapping[str, Any], rows: np.ndarray, dtype: str) -> np.ndarray:
