@@ -28,6 +28,7 @@ from pipeline.runs.repositories import git_state
 
 BENCHMARKS = (
     "startup",
+    "listing",
     "softmax_regression",
     "keras_classifier",
     "tracking",
