@@ -110,6 +110,15 @@ def test_a_gradient_whose_square_overflows_float16_moves_a_matrix_as_in_float64(
     assert np.vdot(narrow, wide) / np.vdot(wide, wide) == pytest.approx(1, abs=0.01)
 
 
+@pytest.mark.parametrize("backend", EACH)
+@pytest.mark.wide
+def test_the_running_variance_of_a_large_batch_in_float16_is_that_in_float64(backend: str) -> None:
+    """It was NaN on Keras: the number of its values overflowed."""
+    found = outcomes(in_backend.narrow)[backend]
+    wide, narrow = (found["running variance", dtype] for dtype in ("float64", "float16"))
+    np.testing.assert_allclose(narrow, wide, rtol=2e-3)
+
+
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("name", ["sgd", "adam", *OPTIMIZERS])
 def test_every_optimizer_makes_the_same_updates(found: Both, name: str, other: str) -> None:

@@ -79,8 +79,9 @@ class BatchNormalization(keras.layers.BatchNormalization):
         kept = self.moving_variance * self.momentum  # read before the call, which assigns
         found = super().call(inputs, training=training, mask=mask)
         if training and self.trainable:
-            count = keras.ops.cast(math.prod(keras.ops.shape(inputs)[:-1]), kept.dtype)
-            self.moving_variance.assign(kept + (self.moving_variance - kept) * (count / (count - 1)))
+            count = keras.ops.cast(math.prod(keras.ops.shape(inputs)[:-1]), wide_dtype(kept))  # float16 ends at 65,504
+            unbiased = keras.ops.cast(count / (count - 1), kept.dtype)
+            self.moving_variance.assign(kept + (self.moving_variance - kept) * unbiased)
         return found
 
 
