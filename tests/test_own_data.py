@@ -877,3 +877,12 @@ def test_a_pipe_or_a_device_is_refused_at_once(tmp_path: Path) -> None:
         assert said == f"dataset.file={path}: not a regular file"
     said = refused(tmp_path, "dataset=image_folder", "dataset.folder=images")
     assert said.startswith("dataset.folder=images: images/a/1.png: not a readable image ([Errno 22] not a regular file")
+
+
+def test_a_batch_whose_channels_have_one_value_is_refused(tmp_path: Path) -> None:
+    """torch ended with a traceback, Keras with a loss of NaN and the advice to lower the learning rate."""
+    words = ("dataset=digits", "dataset.train_size=33", "model=resnet", "model.blocks=1", "model.filters=[2,2,2,2]")
+    assert refused(tmp_path, *words) == (
+        "training.batch_size=32: the last batch of an epoch has 1 example, and model=resnet needs 2 of this "
+        "shape, to have a variance; choose training.batch_size=33, for example"
+    )

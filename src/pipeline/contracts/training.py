@@ -60,6 +60,10 @@ class Model(Part):
     def check_shapes(self, shapes: Shapes) -> None:
         """Refuse, without building anything, examples that it cannot be built for. Raises ValueError."""
 
+    def least_batch(self, shapes: Shapes) -> int:
+        """How many examples a batch has at least that it can be trained on."""
+        return 1
+
     def torch(self, shapes: Shapes) -> object:
         """A torch.nn.Module from a batch x (N, *shapes.x) to (N, *shapes.outputs)."""
         raise NotImplementedError

@@ -48,6 +48,11 @@ class Resnet(Model):
     def check_shapes(self, shapes: Shapes) -> None:
         _ = shapes.image
 
+    def least_batch(self, shapes: Shapes) -> int:
+        """Two where the last images are a single pixel: one value in a channel has no variance."""
+        height, width, _ = shapes.image
+        return 2 if max(height, width) <= 2 ** (len(self.filters) - 1) else 1
+
     def torch(self, shapes: Shapes) -> Any:
         from pipeline.models.torch_resnet import Resnet as Net
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.contracts import Model
 from pipeline.datasets import Data
 from pipeline.datasets.loading import load_ahead
-from pipeline.errors import UserError
+from pipeline.errors import UserError, plural
 from pipeline.experiment.checks import check_monitor
 from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline.experiment import Experiment
+    from pipeline.models import Shapes
 
 MANY = 1000  # examples: fewer than any dataset of ours has for training, as it comes
 TEXT = ("tokens", "pairs of sequences")  # kinds of examples that a vocabulary is of
@@ -131,7 +132,24 @@ def check_settings(experiment: Experiment, data: Data) -> None:
     experiment.loss.check(data.task)
     check_vocabulary(experiment, data.task)
     check_validation(experiment, data)
-    window(experiment.profiler, Plan.of(experiment, examples))
+    plan = Plan.of(experiment, examples)
+    _check_smallest_batch(experiment, data.task.shapes, plan)
+    window(experiment.profiler, plan)
+
+
+def _check_smallest_batch(experiment: Experiment, shapes: Shapes, plan: Plan) -> None:
+    """Refuse a batch, mostly the last of an epoch, of fewer examples than the model needs. Raises UserError."""
+    least, size = experiment.data_model.least_batch(shapes), plan.batch_size
+    last = plan.total_batches > plan.whole_batches
+    if (smallest := plan.examples % size if last else size) >= least:
+        return
+    which = "the last batch of an epoch" if last else "a batch"
+    fitting = next((one for one in range(size + 1, plan.examples + 1) if not 0 < plan.examples % one < least), None)
+    choose = "give more training examples" if fitting is None else f"choose training.batch_size={fitting}, for example"
+    raise UserError(
+        f"training.batch_size={size}: {which} has {plural(smallest, 'example')}, and model={choice(experiment.model)} "
+        f"needs {least} of this shape, to have a variance; {choose}"
+    )
 
 
 OF_TOKENS = ("tokens.embeddings", "logits.kernel")  # weights that have a row or a column for each token
