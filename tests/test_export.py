@@ -354,3 +354,37 @@ def test_what_a_format_of_keras_cannot_hold_is_named_with_its_layer(tmp_path: Pa
         check=True,
     )
     assert f"stage.format={form}: {wanted}" in result.stdout
+
+
+WRITES_A_RESNET = """
+from pathlib import Path
+import numpy as np
+from pipeline.backends.keras.export import WRITERS
+from pipeline.datasets import Data
+from pipeline.models.keras_resnet import resnet
+
+model = resnet([[(2, 1)], [(4, 2)]], (5, 3, 1), 3, 0.9, 1e-5)
+x = np.random.default_rng(0).normal(size=(6, 5, 3, 1)).astype(np.float32)
+model(x, training=True)  # whose running statistics move
+np.savez("seen.npz", x=x, outputs=model(x))
+WRITERS["keras"](model, Path.cwd(), Data(None, None, None, None, ""))
+"""
+READS_IT = """
+import sys
+import keras
+import numpy as np
+
+seen = np.load("seen.npz")
+print(np.abs(keras.saving.load_model("model.keras")(seen["x"]) - seen["outputs"]).max(), "pipeline" in sys.modules)
+"""
+
+
+@pytest.mark.wide
+def test_a_residual_net_is_in_the_file_of_keras(tmp_path: Path) -> None:
+    """It was refused; but its normalisation differs from Keras's in training alone, and Keras can make its shortcut."""
+    alone, found = environment(KERAS_BACKEND="jax", JAX_PLATFORMS="cpu"), ""
+    for script in (WRITES_A_RESNET, READS_IT):
+        command = [sys.executable, "-c", script]
+        found = subprocess.run(command, cwd=tmp_path, env=alone, stdout=subprocess.PIPE, text=True, check=True).stdout
+    difference, ours = found.split()
+    assert float(difference) < 1e-6 and ours == "False"

@@ -24,6 +24,13 @@ class Shortcut(layers.Layer):
         seen = x_NHWC[:, :: self.stride, :: self.stride]
         return ops.pad(seen, [(0, 0), (0, 0), (0, 0), (0, self.more)])
 
+    def of_stock(self) -> Any:
+        """The same of Keras's own layers, for its file."""
+        seen = layers.AveragePooling2D(1, self.stride, data_format="channels_last")
+        # To a layer that expects (N, C, H, W) the channels are its columns.
+        padded = layers.ZeroPadding2D(((0, 0), (0, self.more)), data_format="channels_first")
+        return keras.Sequential([seen, padded], name=self.name)
+
     def get_config(self) -> dict[str, Any]:
         """What its builder takes."""
         return {**super().get_config(), "stride": self.stride, "more": self.more}

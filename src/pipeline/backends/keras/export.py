@@ -17,12 +17,14 @@ from pipeline.datasets import Data
 from pipeline.errors import RunError
 from pipeline.machine.capability import Resolved
 from pipeline.models import weights
-from pipeline.models.keras_layers import Convolution, gelu
+from pipeline.models.keras_layers import BatchNormalization, Convolution, gelu
+from pipeline.models.keras_resnet import Shortcut
 from pipeline.runs.weights import Weights
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
+STOCK = {Convolution: keras.layers.Conv2D, BatchNormalization: keras.layers.BatchNormalization}  # for layers of ours
 PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")  # operations that call back into the process that made them
 
 
@@ -82,7 +84,7 @@ def _keras(model: Any, folder: Path, data: Data) -> None:
     """Keras's own file names each layer's class, so all have to be Keras's."""
     for layer in model._flatten_layers():  # the model itself first
         kind = type(layer)
-        if not isinstance(layer, Convolution) and kind.__module__.partition(".")[0] != "keras":
+        if not isinstance(layer, (*STOCK, Shortcut)) and kind.__module__.partition(".")[0] != "keras":
             what = "the model" if layer is model else f"layer {layer.name}"
             raise RunError(
                 f"stage.format=keras: cannot hold {what} ({kind.__module__}.{kind.__name__}): the file names a class "
@@ -94,13 +96,14 @@ def _keras(model: Any, folder: Path, data: Data) -> None:
 
 
 def _stock(layer: Any) -> Any:
-    """The layer as Keras itself has it: our convolution and our gelu differ in how they are computed alone."""
+    """The layer as Keras itself has it: ours differ in how they are computed, or in training, alone."""
+    if isinstance(layer, Shortcut):
+        return layer.of_stock()
     config = layer.get_config()
     for name in ("activation", "recurrent_activation"):
         if getattr(layer, name, None) is gelu:
             config[name] = "gelu"
-    kind = keras.layers.Conv2D if isinstance(layer, Convolution) else type(layer)
-    return kind.from_config(config)
+    return STOCK.get(type(layer), type(layer)).from_config(config)
 
 
 def _saved_model(model: Any, folder: Path, data: Data) -> None:
