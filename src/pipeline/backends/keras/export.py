@@ -84,7 +84,7 @@ def _keras(model: Any, folder: Path, data: Data) -> None:
     """Keras's own file names each layer's class, so all have to be Keras's."""
     for layer in model._flatten_layers():  # the model itself first
         kind = type(layer)
-        if not isinstance(layer, (*STOCK, Shortcut)) and kind.__module__.partition(".")[0] != "keras":
+        if kind not in (*STOCK, Shortcut) and kind.__module__.partition(".")[0] != "keras":
             what = "the model" if layer is model else f"layer {layer.name}"
             raise RunError(
                 f"stage.format=keras: cannot hold {what} ({kind.__module__}.{kind.__name__}): the file names a class "
