@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import shlex
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from command import done, pipeline, refused
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from pipeline.datasets.csv import Csv
-from pipeline.errors import UserError
+from pipeline.errors import UserError, listed
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import metrics_of, read_result
 
@@ -126,7 +128,7 @@ def test_large_numbers_that_are_one_in_float_are_classes_in_their_order(tmp_path
             [HEAD, *ROWS, "1,,ash"],
             {},
             "{file}: row 61 has '' for width, which is not a number; leave such rows out; without such columns: "
-            "dataset.features=['length (mm)']",
+            "'dataset.features=[\"length (mm)\"]'",
         ),
         ([HEAD, *ROWS, "1_5,2,ash"], {}, "{file}: row 61 has '1_5' for length (mm), which is not a number; without "),
         ([HEAD, *ROWS, "1,nan,ash"], {}, "{file}: row 61 has nan for width, which is not a finite number of float32 "),
@@ -157,6 +159,17 @@ def test_what_is_wrong_with_a_table_is_named(
     assert said.format(file=f"dataset.file={file}") in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "names", [("length", "width_2"), ("length (mm)", "true", 'a "b"', "Ann's"), ("größe", "7", "")]
+)
+def test_a_list_in_a_message_can_be_typed(names: tuple[str, ...]) -> None:
+    """It had been written as Python writes it, which a shell and Hydra do not take."""
+    (word,) = shlex.split(listed("dataset.features", names))
+    (override,) = OverridesParser.create().parse_overrides([word])
+    value = override.value()
+    assert isinstance(value, list) and tuple(getattr(one, "text", one) for one in value) == names
+
+
 def test_columns_in_another_order_are_found_by_their_names(tmp_path: Path) -> None:
     """By predict and by evaluate: the model would see widths for lengths."""
     file = written(tmp_path, HEAD, *ROWS)
@@ -179,7 +192,9 @@ def test_columns_in_another_order_are_found_by_their_names(tmp_path: Path) -> No
     assert metrics_of(again)["other_data/accuracy"].value == right > 0.9
     start = (*trained[2:], "dataset=csv", f"model.start={run.name}", "training.epochs=1")
     failed = pipeline(tmp_path, *start, "dataset.file=later.csv")
-    said = "takes the columns length (mm), width, and here they come as width, length (mm); dataset.features=['length "
+    said = (
+        "takes the columns length (mm), width, and here they come as width, length (mm); 'dataset.features=[\"length "
+    )
     assert failed.returncode == 2 and said in failed.stderr
     result = read_result(done(tmp_path, *start, "dataset.file=other.csv"))
     assert result is not None

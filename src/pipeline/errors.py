@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import json
+import re
+import shlex
 from collections.abc import Iterable, Mapping
 
 from pipeline.passwords import without_password
@@ -10,6 +13,7 @@ from pipeline.raised import message, where
 
 MOST_LISTED = 500  # letters of choices that a message has whole
 MOST_ALIKE = 8  # choices that it has of a longer list of which one was meant: those most like what was typed
+PLAIN = re.compile(r"(?!(true|false|null|nan|inf)$)[a-z_][a-z0-9_]*", re.IGNORECASE)  # names that need no quotes
 
 
 class Readable(Exception):
@@ -80,6 +84,12 @@ def bad_key(key: str, choices: Iterable[str], elsewhere: str = "") -> UserError:
 def quoted(key: str, value: str) -> str:
     """How a number, true or false is given as text: one kind of quotes is the shell's."""
     return f"\"{key}='{value}'\""
+
+
+def listed(key: str, names: Iterable[str]) -> str:
+    """`key=[names]`, as a shell and Hydra take it."""
+    words = [name if PLAIN.fullmatch(name) else json.dumps(name, ensure_ascii=False) for name in names]
+    return shlex.quote(f"{key}=[{','.join(words)}]")
 
 
 def cut(value: object, length: int = 80) -> str:

@@ -15,8 +15,7 @@ import numpy as np
 from pipeline.datasets import Data, number_files
 from pipeline.datasets.own import OneFile
 from pipeline.datasets.table_classes import class_names, notes
-from pipeline.errors import UserError, cut
-from pipeline.errors import shown as as_typed
+from pipeline.errors import UserError, cut, listed
 from pipeline.spec import is_number, spec
 
 KEY = "dataset.file"
@@ -113,7 +112,7 @@ def _fault(cells: dict[str, str], names: Sequence[str], features: Sequence[str])
         said += "; leave such rows out"
     others = [one for one in features if is_number(cells[one])]
     if name in features and others:
-        said += f"; without such columns: dataset.features={cut(as_typed(others), 300)}"
+        said += f"; without such columns: {cut(listed('dataset.features', others), 300)}"
     return said
 
 

@@ -14,8 +14,7 @@ from pipeline.datasets.check import SPLITS, check_data
 from pipeline.datasets.corpus import Corpus
 from pipeline.datasets.loading import check_test, loaded, saved_normalisation
 from pipeline.datasets.own import OneClass
-from pipeline.errors import UserError, cut, plural
-from pipeline.errors import shown as as_typed
+from pipeline.errors import UserError, cut, listed, plural
 from pipeline.machine.cache_folder import cache_root
 from pipeline.runs.choices import changes
 from pipeline.runs.json_files import read_json
@@ -96,7 +95,7 @@ def load_other(experiment: Experiment, *, alone: bool) -> Data | None:
 def _names_all(dataset: Dataset, classes: list[str] | None) -> str:
     """How data of one class are given to a model of several."""
     if classes and hasattr(dataset, "classes"):
-        return f"; here dataset.classes={cut(as_typed(classes), 300)}, those of the model, will do"
+        return f"; here {cut(listed('dataset.classes', classes), 300)}, those of the model, will do"
     return "; here an empty subfolder for another class will do" if hasattr(dataset, "folder") else ""
 
 

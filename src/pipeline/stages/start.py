@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.datasets.normalisation import Normalisation
-from pipeline.errors import UserError, cut, shown
+from pipeline.errors import UserError, cut, listed, shown
 from pipeline.models.patterns import matching
 from pipeline.models.start import other_settings
 from pipeline.runs.json_files import read_json
@@ -105,7 +105,7 @@ def said_of_columns(card: Mapping[str, Any], now: Sequence[str], *, whole: bool)
     if whole and sorted(then) == sorted(now):
         raise UserError(
             f"model.start: that model takes the columns {before}, and here they come as {here}; "
-            f"dataset.features={cut(shown(then), 300)} has them in its order"
+            f"{cut(listed('dataset.features', then), 300)} has them in its order"
         )
     return (
         f"model.start: that model was trained on the columns {before}, and this one is on {here}; rows that it was "
