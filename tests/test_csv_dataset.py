@@ -178,15 +178,20 @@ def test_columns_in_another_order_are_found_by_their_names(tmp_path: Path) -> No
     assert read_json(run / "artifacts/model/card.json")["columns"] == ["length (mm)", "width"]
     turned = [",".join((row.split(",")[1], row.split(",")[0], row.split(",")[2])) for row in ROWS]
     (tmp_path / "later.csv").write_text("\n".join(("width,length (mm),kind", *turned)))
-    (tmp_path / "rows.csv").write_text("\n".join(("width,length (mm)", *(row.rpartition(",")[0] for row in turned))))
+    beside = [f"tree {number},{row}" for number, row in enumerate(turned)]  # a new table has more than the model takes
+    (tmp_path / "rows.csv").write_text("\n".join(("name,width,length (mm),kind", *beside)))
     (tmp_path / "other.csv").write_text("\n".join((HEAD.replace("width", "height"), *ROWS)))
     said = refused(tmp_path, "stage=predict", f"run={run.name}", "stage.rows=other.csv")
     assert "its columns are length (mm), height, kind; a row is (length (mm), width)" in said
     predicted = done(tmp_path, "stage=predict", f"run={run.name}", "stage.rows=rows.csv")
+    taken = read_result(predicted)
+    assert taken is not None and any(
+        "not read, since the model does not take them: name, kind" in note for note in taken.notes
+    )
     lines = (predicted / "artifacts/predictions.csv").read_text().splitlines()[1:]
     result = read_result(whole := done(tmp_path, "stage=predict", f"run={run.name}", "stage.rows=later.csv"))
     assert (whole / "artifacts/predictions.csv").read_text().splitlines()[1:] == lines
-    assert result is not None and "columns of later.csv that the model does not take: kind" in result.notes
+    assert result is not None and "stage.rows=later.csv: not read, since the model does not take them: kind" in result.notes
     right = np.mean([line.split(",")[1] == row.split(",")[2] for line, row in zip(lines, ROWS, strict=True)])
     again = done(tmp_path, "stage=evaluate", f"run={run.name}", "dataset=csv", "dataset.file=later.csv")
     assert metrics_of(again)["other_data/accuracy"].value == right > 0.9

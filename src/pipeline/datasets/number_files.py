@@ -71,7 +71,7 @@ def named_rows(key: str, text: str) -> Iterator[list[str]]:
             _check_names(head, where)
             yield head
             for number, row in enumerate(rows, start=1):
-                _check_length(row, number, head, where)
+                _check_cells(row, head, number, where)
                 yield row
     except OSError as error:
         raise UserError(f"{where}: {(error.strerror or str(error)).lower()}") from error
@@ -79,13 +79,6 @@ def named_rows(key: str, text: str) -> Iterator[list[str]]:
         raise UserError(f"{where}: is not text in UTF-8; save it as such, and not compressed") from error
     except csv.Error as error:
         raise UserError(f"{where}: no readable .csv ({error})") from error
-
-
-def _check_length(row: Sequence[str], number: int, head: Sequence[str], where: str) -> None:
-    """Refuse a row that has not as many cells as the first one has names. Raises UserError."""
-    if len(row) != len(head):
-        named = plural(len(head), "column")
-        raise UserError(f"{where}: row {number} has {plural(len(row), 'cell')}, and the first row names {named}")
 
 
 def _check_names(head: Sequence[str], where: str) -> None:
@@ -97,6 +90,13 @@ def _check_names(head: Sequence[str], where: str) -> None:
     if twice is not None or not all(head) or any(map(is_number, head)):
         odd = f"two columns are called {cut(twice)}" if twice else f"its first row is {cut(', '.join(head))}"
         raise UserError(f"{where}: {odd}; the first row has to name each column")
+
+
+def _check_cells(row: Sequence[str], head: Sequence[str], number: int, where: str) -> None:
+    """Refuse a row of more or fewer cells than the first one names. Raises UserError."""
+    if len(row) != len(head):
+        named = plural(len(head), "column")
+        raise UserError(f"{where}: row {number} has {plural(len(row), 'cell')}, and the first row names {named}")
 
 
 def floats(cells: Sequence[str]) -> list[float] | None:
@@ -119,46 +119,52 @@ def _each_row(file: BinaryIO) -> Iterator[list[str]]:
                 yield cells
 
 
-def left_out(text: str, names: Sequence[str]) -> list[str]:
-    """The columns that a .csv with a row of names has besides `names`, of a file that can be read."""
+def not_read(text: str, names: Sequence[str]) -> list[str]:
+    """The columns of a table that `read` leaves out, because `names` are others."""
     path = as_named(text)
-    if path.suffix == ".npy" or not names:
+    if path.suffix == ".npy":
         return []
     with open_regular(path) as file:
         head = next(_each_row(file), [])
-    return [name for name in head if name not in names] if _names_them(head, names) else []
+    return [name for name in head if name not in names] if {*names} & {*head} else []
 
 
 def _csv(file: BinaryIO, names: Sequence[str], where: str, what: str) -> np.ndarray:
-    """The columns `names`, wherever the file's first row has them. Raises UserError, which names a row."""
+    """Columns in the order of `names`, wherever the file has them. Raises UserError, which names a row."""
     rows = [*_each_row(file)]
     if not names:
         rows = rows[_begins_with_names(rows, what) :]
-    elif rows and _names_them(rows[0], names):
+    elif rows and ({*rows[0]} & {*names} or all(map(_is_name, rows[0]))):  # and no number that is mistyped
         head = rows.pop(0)
-        if any(head.count(name) != 1 for name in names):
+        if not {*names} <= {*head}:
             raise ValueError(f"its columns are {', '.join(head)}; a {what} is ({', '.join(names)})")
-        for number, row in enumerate(rows, start=1):
-            _check_length(row, number, head, where)
-        rows = [[row[head.index(name)] for name in names] for row in rows]
+        return np.array(_numbers(_chosen(rows, head, names, where), where, names))
     return np.array(_numbers(rows, where))
 
 
-def _names_them(row: Sequence[str], names: Sequence[str]) -> bool:
-    """Whether the first row of a file names columns: some of those that are asked for, or others and no number."""
-    return bool({*row} & {*names}) or all(map(_is_name, row))
+def _chosen(rows: Sequence[Sequence[str]], head: Sequence[str], names: Sequence[str], where: str) -> list[list[str]]:
+    """The cells of the columns `names`. Raises UserError."""
+    _check_names(head, where)
+    for number, row in enumerate(rows, start=1):
+        _check_cells(row, head, number, where)
+    places = [head.index(name) for name in names]
+    return [[row[place] for place in places] for row in rows]
 
 
-def _numbers(rows: Sequence[Sequence[str]], where: str) -> list[list[float]]:
-    """The cells as numbers, as many in each row. Raises UserError for the first row that has others."""
+def _numbers(rows: Sequence[Sequence[str]], where: str, names: Sequence[str] = ()) -> list[list[float]]:
+    """The cells as numbers, as many in each row. Raises UserError for the first row that has others.
+
+    `names`: those of the columns, where they have some.
+    """
     for number, row in enumerate(rows, start=1):
         if _is_unseparated(row):
             raise UserError(f"{where}: row {number} is {cut(row[0])!r}; numbers in a .csv are separated by commas")
         if len(row) != len(rows[0]):
             raise UserError(f"{where}: row {number} has {len(row)} numbers, the first row {len(rows[0])}")
-        for cell in row:
+        for place, cell in enumerate(row):
             if not is_number(cell):
-                raise UserError(f"{where}: row {number} has {cut(cell)!r}, which is not a number")
+                of = f" for {names[place]}" if names else ""
+                raise UserError(f"{where}: row {number} has {cut(cell)!r}{of}, which is not a number")
     return [[float(cell) for cell in row] for row in rows]
 
 

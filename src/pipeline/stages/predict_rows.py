@@ -81,16 +81,15 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     shown = [(f"row {number}", _short(names, one)) for number, one in enumerate(given[:SHOWN], start=1)]
     if len(given) > SHOWN:
         shown.append((f"and {len(given) - SHOWN:,} more", "in predictions.csv"))
-    notes += (*_left_out(text, card), *said_of_margins(experiment.loss, [path.name]))
+    notes += (*_of_columns(text, card), *said_of_margins(experiment.loss, [path.name]))
     shown.append(("predictions", f"artifacts/{path.name}"))
     return Result(metrics=(count("rows", len(rows)),), table=tuple(shown), notes=notes)
 
 
-def _left_out(text: str, card: Mapping[str, Any]) -> tuple[str, ...]:
-    others = number_files.left_out(text, card.get("columns", ()))
-    return (
-        (f"columns of {Path(text).name} that the model does not take: {cut(', '.join(others), 300)}",) if others else ()
-    )
+def _of_columns(text: str, card: Mapping[str, Any]) -> list[str]:
+    """A note of the columns that the model does not take."""
+    beside = number_files.not_read(text, card.get("columns", ()))
+    return [f"{KEY}={text}: not read, since the model does not take them: {cut(', '.join(beside), 300)}"] * bool(beside)
 
 
 def inputs_of(card: Mapping[str, Any], rows: np.ndarray, dtype: str) -> np.ndarray:
