@@ -36,6 +36,16 @@ def test_a_table_is_read_by_its_columns(tmp_path: Path) -> None:
     assert found == [(number, number % 7 + 0.5, int(number >= 30)) for number in range(60)]
 
 
+def test_a_column_that_numbers_the_rows_is_noted(tmp_path: Path) -> None:
+    """Trained on, it hides what the others say, or, in a table that is sorted, tells the class."""
+    rows = [f"{number + number // 9},{number % 7}.5,{number % 2}" for number in range(60)]  # some were left out
+    file = written(tmp_path, "id,width,kind", *rows)
+    (note,) = Csv(file=file).load(tmp_path, 0).notes
+    assert note.startswith("id rises by whole numbers from row to row") and note.endswith("dataset.features=[width]'")
+    assert not Csv(file=file, features=("id", "width")).load(tmp_path, 0).notes  # it was chosen
+    assert not Csv(file=written(tmp_path, HEAD, *reversed(ROWS))).load(tmp_path, 0).notes
+
+
 def test_target_and_features_are_chosen_by_name(tmp_path: Path) -> None:
     file = written(tmp_path, HEAD, *ROWS)
     chosen = Csv(file=file, target="width", targets="numbers", features=("length (mm)",), validation=0, test=0)
@@ -94,6 +104,10 @@ def test_classes_that_may_be_none_are_noted(tmp_path: Path) -> None:
     assert (
         "a class of kind is called NA; if it stands for a label that is missing"
         in Csv(file=file).load(tmp_path, 0).notes[0]
+    )
+    file = written(tmp_path, "x,kind", *(f"{number},{('Ash', 'ash', 'oak')[number % 3]}" for number in range(60)))
+    assert Csv(file=file).load(tmp_path, 0).notes == (
+        "kind has the classes Ash, ash; if they are one, write it in one way",
     )
     file = written(tmp_path, "x,price", *(f"{number},{number % 200}" for number in range(400)))
     (note,) = Csv(file=file).load(tmp_path, 0).notes

@@ -50,7 +50,8 @@ class Csv(OneFile):
         classes = [] if numbers else class_names(table.targets, target, shown)
         data = self.data_of({"train": (table.x, table.targets)}, seed, classes)
         named = hashlib.sha256(json.dumps([*features, data.sha256]).encode()).hexdigest()
-        return replace(data, columns=tuple(features), sha256=named, notes=(*notes(classes, target), *data.notes))
+        found = (*notes(classes, target), *([] if self.features else _of_counts(table.x, features)), *data.notes)
+        return replace(data, columns=tuple(features), sha256=named, notes=found)
 
     def _chosen(self, names: Sequence[str], shown: str) -> tuple[str, Sequence[str]]:
         """The column that is predicted and those that it is predicted from. Raises UserError."""
@@ -114,6 +115,18 @@ def _fault(cells: dict[str, str], names: Sequence[str], features: Sequence[str])
     if name in features and others:
         said += f"; without such columns: {cut(listed('dataset.features', others), 300)}"
     return said
+
+
+def _of_counts(x: np.ndarray, features: Sequence[str]) -> list[str]:
+    """Notes of the columns of `x` (N, columns) that may number the rows: they tell where in the file an example lay."""
+    rises = [bool((np.diff(column) > 0).all() and (column % 1 == 0).all()) for column in x.T]  # one after another
+    others = [name for name, one in zip(features, rises, strict=True) if not one]
+    return [
+        f"{name} rises by whole numbers from row to row; if it only numbers the rows, leave it out: "
+        f"{cut(listed('dataset.features', others), 300)}"
+        for name in features
+        if others and name not in others
+    ]
 
 
 def _check_finite(table: np.ndarray, names: Sequence[str], shown: str) -> None:

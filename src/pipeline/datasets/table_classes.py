@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
 from itertools import pairwise
@@ -54,6 +55,10 @@ def notes(classes: Sequence[str], target: str) -> list[str]:
         for name in classes
         if name.lower() in MISSING
     ]
+    written = Counter(name.casefold() for name in classes)
+    alike = [name for name in classes if written[name.casefold()] > 1]
+    if alike:
+        found.append(f"{target} has the classes {cut(', '.join(alike))}; if they are one, write it in one way")
     if len(classes) > MANY and all(map(is_number, classes)):
         found.append(
             f"{target} has {len(classes):,} different whole numbers, each of them a class; for a regression "
