@@ -293,9 +293,9 @@ def test_running_statistics_beside_averaged_weights_are_noted(mine: Path, tmp_pa
         f"training.ema=0.5: the running statistics of {' and '.join(names)} are not averaged; the average is judged "
         "and saved with those of the weights themselves: recompute them on training examples before you use it"
     )
-    for more, noted in (("training.ema=0.5",), (said,)), ((), ()):
+    for more, noted in (("training.ema=0.5",), True), ((), False):
         result = read_result(done(tmp_path, *words, *more, **with_models(mine)))
-        assert result is not None and result.notes == noted
+        assert result is not None and (said in result.notes) is noted
 
 
 @pytest.mark.wide
@@ -352,6 +352,17 @@ def test_a_start_of_another_size_says_which_settings_that_run_has(tmp_path: Path
     assert ": weights of another model: " in said and said.endswith("; that run has model.units=[16, 8]")
     said = refused(tmp_path, *QUICK, "model=linear", f"model.start={first.name}")
     assert ": weights of another model: " in said and said.endswith("; that run has model=mlp")
+
+
+def test_running_statistics_of_few_steps_are_noted(mine: Path, start: Path, tmp_path: Path) -> None:
+    """Classes that training tells apart were all one on the test set, after 15 steps of a residual net."""
+    (run,) = runs(start)
+    said = "the running statistics of 1.1 and 5 are of 5 steps: of fewer than 50 they still hold some of the values "
+    result = read_result(run)
+    assert result is not None and [note.startswith(said) for note in result.notes] == [True]
+    words = ("--config-dir", str(mine / "conf"), *QUICK, NET[0], "training.batch_size=5", "backend=torch")
+    result = read_result(done(tmp_path, *words, **with_models(mine)))
+    assert result is not None and not result.notes  # of 58 steps
 
 
 def test_some_layers_from_a_file(mine: Path, start: Path, tmp_path: Path) -> None:

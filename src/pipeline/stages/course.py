@@ -16,7 +16,7 @@ import numpy as np
 from pipeline.backends.shared import step_breakdown
 from pipeline.backends.shared.progress import diverged
 from pipeline.datasets import Data
-from pipeline.errors import RunError, cut
+from pipeline.errors import RunError, cut, plural
 from pipeline.machine.capability import Resolved
 from pipeline.machine.launched import launched
 from pipeline.machine.others import Others
@@ -37,12 +37,13 @@ from pipeline.stages.rates import median_rate, rate_metrics, timings
 from pipeline.tasks import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from pipeline.experiment import Experiment
     from pipeline.runs.run import Run, Watcher
 
 
+WARM = 50  # steps after which running statistics that keep 0.9 of themselves at each have less than 1% of their start
 OVERTIME_S, OVERTIME = 1.0, 0.1  # seconds, and as a part of what was given, from which on overtime is noted
 NOT_DECAYED = (
     "torch decays no weight that the loss does not depend on; TensorFlow and JAX do, where such weights are not noted"
@@ -115,6 +116,7 @@ def fitted(
         said_of_unchanged(experiment, fit, receipt),
         said_of_unchanged_averages(experiment, fit, receipt),
         said_of_statistics(experiment, fit),
+        said_of_few_steps(fit),
         said_of_overtime(experiment, fit, run.marks.get("compile_s", 0.0)),
     ):
         if said:
@@ -184,14 +186,32 @@ def said_of_updates(experiment: Experiment, receipt: Mapping[str, Any]) -> str |
 
 def said_of_statistics(experiment: Experiment, fit: Fit) -> str | None:
     """Where the weights are averages, and the running statistics that they are used with are not."""
-    ema, gathered = experiment.training.ema, [name for name in fit.weights if kind_of(name) in STATISTICS]
-    layers = " and ".join(dict.fromkeys(name.rpartition(".")[0] for name in gathered if name not in fit.start.frozen))
+    ema, layers = experiment.training.ema, gathering(fit)
     if ema is None or not layers:
         return None
     return (
-        f"training.ema={ema}: the running statistics of {cut(layers)} are not averaged; the average is judged and "
-        "saved with those of the weights themselves: recompute them on training examples before you use it"
+        f"training.ema={ema}: the running statistics of {cut(' and '.join(layers))} are not averaged; the average is "
+        "judged and saved with those of the weights themselves: recompute them on training examples before you use it"
     )
+
+
+def said_of_few_steps(fit: Fit) -> str | None:
+    """Where running statistics may still be those of the beginning: a net can learn all and yet fail in validation."""
+    layers = gathering(fit, beside=fit.start.loaded)
+    if not layers or not 0 < fit.updates < WARM:
+        return None
+    return (
+        f"the running statistics of {cut(' and '.join(layers))} are of {plural(fit.updates, 'step')}: of fewer than "
+        f"{WARM} they still hold some of the values that they began with, and validation and test, which use them, may "
+        "come out far worse than training; train longer"
+    )
+
+
+def gathering(fit: Fit, beside: Collection[str] = ()) -> list[str]:
+    """The layers whose running statistics the training gathered, without those `beside`, by their weights' names."""
+    out = {*fit.start.frozen, *beside}
+    names = [name for name in fit.weights if kind_of(name) in STATISTICS and name not in out]
+    return list(dict.fromkeys(name.rpartition(".")[0] for name in names))
 
 
 def said_of_overtime(experiment: Experiment, fit: Fit, compile_s: float) -> str | None:
