@@ -161,7 +161,8 @@ def train(journal: Journal, steps: int = 50) -> None:
     journal.log({"loss": float("nan"), "grad": float("inf")}, steps)
     journal.artifact_path("figures/loss.svg").write_text("<svg/>")
     journal.write_receipt({"precision": {"effective": "fp32", "proved": True}, "seed": 7})
-    journal.write_result(Result((Metric("accuracy", 0.75), Metric("odd", float("nan"))), notes=("text",)))
+    metrics = (Metric("accuracy", 0.75), Metric("odd", float("nan")))
+    journal.write_result(Result(metrics, table=(("accuracy", "0.75"), ("said", "a|b")), notes=("text",)))
 
 
 def record_of(folder: Path) -> records.Record:
@@ -194,6 +195,7 @@ def check(uri: str, run_id: str, journal: Journal, steps: int = 50) -> None:
     assert tags["receipt.precision.effective"] == "fp32"
     assert tags["receipt.precision.proved"] == "true"
     assert tags["pipeline.run"] == journal.id
+    assert tags["mlflow.note.content"].splitlines()[2:] == ["| accuracy | 0.75 |", "| said | a\\|b |"]
     losses = client.get_metric_history(run_id, "loss")
     assert [(point.step, point.value) for point in losses[:-1]] == [(step, 1.0 / (step + 1)) for step in range(steps)]
     assert math.isnan(losses[-1].value)

@@ -27,7 +27,7 @@ from mlflow.tracking.client import MlflowClient
 from pipeline.passwords import without_password
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import Status, read_chunk, read_config, read_status
-from pipeline.runs.result import metrics_of
+from pipeline.runs.result import metrics_of, read_result
 from pipeline.tracking import record as records
 from pipeline.tracking.artifacts import upload
 from pipeline.tracking.names import legal_name
@@ -37,6 +37,7 @@ ENTRIES_A_BATCH = 50  # params or tags; the limit is 100, but also 1 MB a reques
 PARAM_LENGTH = 6000
 TAG_LENGTH = 5000
 PARENT = "mlflow.parentRunId"
+DESCRIPTION = "mlflow.note.content"  # Markdown, which the page of a run shows above its metrics
 CREATE_SECONDS = 120.0  # eight trackers that queue for a cold database on a busy machine
 
 # Types of file systems that several machines may have mounted (statfs(2) and their own documentation).
@@ -109,8 +110,11 @@ class Feed:
         tags = {f"receipt.{name}": value for name, value in flatten(receipt).items()}
         if status.error:
             tags["error"] = status.error
-        elif "error" in self.client.get_run(run_id).data.tags:  # it was stopped, and has gone on
+        there = self.client.get_run(run_id).data.tags
+        if not status.error and "error" in there:  # it was stopped, and has gone on
             self.client.delete_tag(run_id, "error")
+        if DESCRIPTION not in there:  # else the user may have written one
+            tags |= _description(self.folder)
         self._log_tags(run_id, tags)
         found = metrics_of(self.folder).values()
         final = [Metric(legal_name(f"result/{one.name}"), one.value, ended, 0) for one in found]
@@ -209,6 +213,15 @@ class Feed:
     def _save(self, **changes: Any) -> None:
         self.record = replace(self.record, **changes)
         records.write(self.folder, self.record)
+
+
+def _description(folder: Path) -> dict[str, str]:
+    """What the run reported, as the description of its page; nothing where it has no result."""
+    result = read_result(folder)
+    if result is None or not result.table:
+        return {}
+    rows = [(name, value.replace("|", "\\|")) for name, value in result.table]
+    return {DESCRIPTION: "\n".join(f"| {name} | {value} |" for name, value in (("", "reported"), ("-", "-"), *rows))}
 
 
 def open_store(uri: str, experiment: str) -> tuple[MlflowClient, str]:
