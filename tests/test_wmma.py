@@ -541,9 +541,10 @@ def test_what_this_machine_or_a_kernel_cannot_do_is_refused(monkeypatch: pytest.
     assert message(("model",)) == "model with stage=wmma: nothing is trained here; leave it out"
     monkeypatch.setattr(Cublas, "missing", lambda _: "an NVIDIA GPU")
     said = message(kernels=("cublas",))
-    assert said.startswith("stage=wmma: no kernel runs here: needs an NVIDIA GPU; cpu_")
+    assert said.startswith("stage.kernels=[cublas]: no kernel runs here: needs an NVIDIA GPU; cpu_")
     assert "numpy" in said.rpartition("; ")[2]
     assert said.endswith(" run here")
+    assert message(kernels=("cublas",), dtype="fp16").endswith("; cpu_naive runs here")
     monkeypatch.setenv("CXX", "no-such-compiler")
     said = message(kernels=("cpu_order",))
     assert said.startswith("stage.kernels=cpu_order: needs a C++ compiler (CXX=no-such-compiler is not one;")

@@ -208,8 +208,9 @@ class Wmma(Stage):
                 f"{one.name} {refusal_of(one, self.problems[0])}" for one in self.chosen
             )
             others = [one.name for one in every() if self._takes(one) and missing_of(one) is None]
-            also = f"; {', '.join(others)} run here" if others else ""
-            raise Impossible(f"stage=wmma: no kernel runs here: {'; '.join(reasons)}{also}")
+            also = f"; {', '.join(others)} {'run' if len(others) > 1 else 'runs'} here" if others else ""
+            key = "stage=wmma" if self.kernels is None else self._named
+            raise Impossible(f"{key}: no kernel runs here: {'; '.join(reasons)}{also}")
         check_memory(self.problems, len(runs))
         check_card_memory(
             self.problems,
@@ -230,18 +231,26 @@ class Wmma(Stage):
 
         if not self.architectures:
             return
-        dtype_of = self.plan(0).checked_in
         missing = nvrtc.missing_packages()
         if missing is not None:
             raise Impossible(f"stage.architectures={list(self.architectures)}: {missing}")
         for one in self.architectures:
             if one not in nvrtc.architectures():
                 raise bad_choice("stage.architectures", one, map(str, nvrtc.architectures()))
-            if not any((dtype := dtype_of(kernel)) and kernel.compiles_for(dtype, one) for kernel in self.chosen):
+            if not self._compiles_for(one):
+                able = ", ".join(str(other) for other in nvrtc.architectures() if self._compiles_for(other))
                 raise UserError(
-                    f"stage.architectures={one}: none of stage.kernels=[{','.join(one.name for one in self.chosen)}] "
-                    f"is compiled for it in {self.timed_dtype}; name one that is, or leave it out"
+                    f"stage.architectures={one}: none of {self._named} is compiled for it in {self.timed_dtype}; "
+                    + (f"choose from {able}" if able else "leave it out")
                 )
+
+    def _compiles_for(self, architecture: int) -> bool:
+        dtype_of = self.plan(0).checked_in
+        return any((dtype := dtype_of(one)) and one.compiles_for(dtype, architecture) for one in self.chosen)
+
+    @property
+    def _named(self) -> str:
+        return f"stage.kernels=[{','.join(one.name for one in self.chosen)}]"
 
     @property
     def compiled_for(self) -> tuple[int, ...]:
