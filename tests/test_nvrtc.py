@@ -92,14 +92,17 @@ def test_wgmma_multiplies_and_copies_by_as_many_instructions_as_the_source_says(
 
 @pytest.mark.wide
 def test_products_that_wait_for_each_other_are_refused(tmp_path: Path) -> None:
-    for file in FOLDER.glob("*.cuh"):
-        shutil.copy(file, tmp_path)
-    source = tmp_path / "wgmma.cu"
-    source.write_text((FOLDER / "wgmma.cu").read_text())
+    for name in Wgmma.sources:
+        shutil.copy(FOLDER / name, tmp_path)
     ring = tmp_path / "ring.cuh"
     ring.write_text(ring.read_text().replace("wgmma_commit();", "sums[0][0] += 1;\n        wgmma_commit();"))
-    made = nvrtc.compiled(source, 90, ("FP16",), [ring], specific=True)
-    assert "wgmma" in made.serialized
+
+    class Waits(Wgmma):
+        source = tmp_path / "wgmma.cu"
+        beside = tuple(tmp_path / name for name in Wgmma.sources[1:])
+
+    with pytest.raises(RunError, match=r"sm_90: its products wait for each other: .*wgmma.*serialized"):
+        built(Waits(), "fp16", 90)
 
 
 @pytest.mark.wide
