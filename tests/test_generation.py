@@ -386,6 +386,7 @@ REFUSED = {
     ("stage.prompt=''",): "stage.prompt='': is empty; the model needs one token at least to go on",
     ("stage.prompt=[Call me,Queequeg]",): "stage.prompt='Queequeg': the character 'Q' at 0 is not among the 26 that",
     (f"stage.prompt={'Call me ' * 3}",): "has 24 tokens, and the model was trained on sequences of 16; give a shorter",
+    (f"stage.prompt='{'Call me ' * 11}'",): f"stage.prompt='{'Call me ' * 10}'... (88 characters): has 88 tokens, and",
     ("stage.prompt=a", "stage.tokens=0"): "stage.tokens=0: ",
     ("stage.prompt=a", "stage.temperature=-1"): "stage.temperature=-1: ",
     ("stage.prompt=a", "stage.top_p=0"): "stage.top_p=0: ",

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pipeline.passwords import without_password
 from pipeline.raised import message, where
 
+LONGEST = 80  # letters of a value that a message has whole
 MOST_LISTED = 500  # letters of choices that a message has whole
 MOST_ALIKE = 8  # choices that it has of a longer list of which one was meant: those most like what was typed
 PLAIN = re.compile(r"(?!(true|false|null|nan|inf)$)[a-z_][a-z0-9_]*", re.IGNORECASE)  # names that need no quotes
@@ -92,7 +93,7 @@ def listed(key: str, names: Iterable[str]) -> str:
     return shlex.quote(f"{key}=[{','.join(words)}]")
 
 
-def cut(value: object, length: int = 80) -> str:
+def cut(value: object, length: int = LONGEST) -> str:
     """A value as text, of which a long one (a typed key of 2,000 letters) shows its beginning and its length."""
     text = str(value)
     return text if len(text) <= length else f"{text[:length]}... ({len(text):,} characters)"
@@ -121,6 +122,8 @@ def shown(value: object) -> str:
         return f"[{', '.join(map(shown, value))}]"
     if isinstance(value, int) and value.bit_length() > 1000:  # Python writes out no more than 4,300 digits
         return f"an integer of {value.bit_length():,} bits"
+    if isinstance(value, str) and len(value) > LONGEST:
+        return f"{value[:LONGEST]!r}... ({len(value):,} characters)"  # its own, and not those of the quotes
     return cut(repr(value))
 
 
