@@ -310,7 +310,7 @@ def test_the_page_of_attention_names_no_token_without_a_weight(tmp_path: Path) -
     command = [*browser, "--enable-logging=stderr", "--dump-dom", (tmp_path / "attention.html").as_uri()]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     assert "CONSOLE" not in shown.stderr
-    said = re.findall(r'<p id="said">(.*?)</p>', shown.stdout)
+    said = re.findall(r'<p id="said"[^>]*>(.*?)</p>', shown.stdout)
     assert said == ["layer 0, head 0: token 2 (c) attends most to 1 (b) 1.00"]
 
 
