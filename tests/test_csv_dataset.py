@@ -205,7 +205,8 @@ def test_columns_in_another_order_are_found_by_their_names(tmp_path: Path) -> No
     lines = (predicted / "artifacts/predictions.csv").read_text().splitlines()[1:]
     result = read_result(whole := done(tmp_path, "stage=predict", f"run={run.name}", "stage.rows=later.csv"))
     assert (whole / "artifacts/predictions.csv").read_text().splitlines()[1:] == lines
-    assert result is not None and "stage.rows=later.csv: not read, since the model does not take them: kind" in result.notes
+    said = "stage.rows=later.csv: not read, since the model does not take them: kind"
+    assert result is not None and said in result.notes
     right = np.mean([line.split(",")[1] == row.split(",")[2] for line, row in zip(lines, ROWS, strict=True)])
     again = done(tmp_path, "stage=evaluate", f"run={run.name}", "dataset=csv", "dataset.file=later.csv")
     assert metrics_of(again)["other_data/accuracy"].value == right > 0.9
