@@ -141,9 +141,11 @@ def test_points_need_nothing_that_the_training_had(ode: Path, tmp_path: Path, gr
     config = read_config(ode)
     config[group]["name"] = name
     (tmp_path / "saved" / "config.yaml").write_text(yaml.safe_dump(config))
-    (tmp_path / "p.csv").write_text("1\n")
+    (tmp_path / "p.csv").write_text("exact,t\n0,1\n")
     run = done(tmp_path, "stage=predict", "run=saved", "stage.points=p.csv", "tracking=none")
-    found = receipt(run)
+    found, result = receipt(run), read_result(run)
+    assert result is not None
+    assert "stage.points=p.csv: not read, since the model does not take them: exact" in result.notes
     assert found[group]["requested"] == name
     assert (found["device"]["effective"], found["precision"]["effective"]) == ("cpu", "fp64")
     assert found["backend"] == "numpy"

@@ -119,14 +119,17 @@ def _each_row(file: BinaryIO) -> Iterator[list[str]]:
                 yield cells
 
 
-def not_read(text: str, names: Sequence[str]) -> list[str]:
-    """The columns of a table that `read` leaves out, because `names` are others."""
+def of_others(key: str, text: str, names: Sequence[str]) -> tuple[str, ...]:
+    """A note of the columns that `read` leaves out, since `names` are others. Of a file that it has read."""
     path = as_named(text)
     if path.suffix == ".npy":
-        return []
+        return ()
     with open_regular(path) as file:
         head = next(_each_row(file), [])
-    return [name for name in head if name not in names] if {*names} & {*head} else []
+    if not {*names} & {*head} or {*head} <= {*names}:
+        return ()
+    others = ", ".join(name for name in head if name not in names)
+    return (f"{key}={text}: not read, since the model does not take them: {cut(others, 300)}",)
 
 
 def _csv(file: BinaryIO, names: Sequence[str], where: str, what: str) -> np.ndarray:

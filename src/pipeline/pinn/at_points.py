@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 SHOWN = 10  # rows in the terminal's table; the CSV has them all
+KEY = "stage.points"
 
 
 def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Result:
@@ -34,6 +35,7 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     fitted, saved = solution.load(source), weights.load(source)
     notes = check_hashes(folder, {"weights": weights.digest(saved)})
     points = read_points(text, problem)
+    notes += number_files.of_others(KEY, text, problem.domain.names)
     values = solution.predict(fitted, problem, points)
     if not np.isfinite(values).all():
         first = int(np.argmin(np.isfinite(values).all(axis=1)))
@@ -64,12 +66,12 @@ def read_points(text: str, problem: Problem) -> np.ndarray:
     """Points (N, d) from a .npy file, or from a .csv one with or without a row of names. Raises UserError."""
     names = problem.domain.names
     wanted = f"each row is a point ({', '.join(names)})"
-    points = number_files.read("stage.points", text, "point", len(names), wanted, names)
+    points = number_files.read(KEY, text, "point", len(names), wanted, names)
     outside = ~problem.domain.contains(points)
     if outside.any():
         first = int(np.argmax(outside))
         raise UserError(
-            f"stage.points={text}: {int(outside.sum())} of {len(points)} points lie outside the domain, where the "
+            f"{KEY}={text}: {int(outside.sum())} of {len(points)} points lie outside the domain, where the "
             f"network was not trained; the first in row {first + 1}: {_text(points[first])}"
         )
     return points

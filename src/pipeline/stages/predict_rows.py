@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.datasets import number_files
 from pipeline.datasets.normalisation import Normalisation, normalised
-from pipeline.errors import UserError, cut
+from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.metrics import classification as metrics
 from pipeline.models import Shapes
@@ -81,15 +81,12 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     shown = [(f"row {number}", _short(names, one)) for number, one in enumerate(given[:SHOWN], start=1)]
     if len(given) > SHOWN:
         shown.append((f"and {len(given) - SHOWN:,} more", "in predictions.csv"))
-    notes += (*_of_columns(text, card), *said_of_margins(experiment.loss, [path.name]))
+    notes += (
+        *number_files.of_others(KEY, text, card.get("columns", ())),
+        *said_of_margins(experiment.loss, [path.name]),
+    )
     shown.append(("predictions", f"artifacts/{path.name}"))
     return Result(metrics=(count("rows", len(rows)),), table=tuple(shown), notes=notes)
-
-
-def _of_columns(text: str, card: Mapping[str, Any]) -> list[str]:
-    """A note of the columns that the model does not take."""
-    beside = number_files.not_read(text, card.get("columns", ()))
-    return [f"{KEY}={text}: not read, since the model does not take them: {cut(', '.join(beside), 300)}"] * bool(beside)
 
 
 def inputs_of(card: Mapping[str, Any], rows: np.ndarray, dtype: str) -> np.ndarray:
