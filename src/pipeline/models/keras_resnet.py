@@ -6,34 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-from keras import layers, ops
+from keras import layers
 
 from pipeline.models.keras_layers import BatchNormalization, Convolution
 
 
-@keras.saving.register_keras_serializable("pipeline")
-class Shortcut(layers.Layer):
-    """(N, H, W, C) to every `stride`-th row and column of it, with `more` channels of zeros added."""
-
-    def __init__(self, stride: int, more: int, **others: Any) -> None:
-        super().__init__(**others)
-        self.stride, self.more = stride, more
-
-    def call(self, x_NHWC: Any) -> Any:
-        """Of a batch."""
-        seen = x_NHWC[:, :: self.stride, :: self.stride]
-        return ops.pad(seen, [(0, 0), (0, 0), (0, 0), (0, self.more)])
-
-    def of_stock(self) -> Any:
-        """The same of Keras's own layers, for its file."""
-        seen = layers.AveragePooling2D(1, self.stride, data_format="channels_last")
-        # To a layer that expects (N, C, H, W) the channels are its columns.
-        padded = layers.ZeroPadding2D(((0, 0), (0, self.more)), data_format="channels_first")
-        return keras.Sequential([seen, padded], name=self.name)
-
-    def get_config(self) -> dict[str, Any]:
-        """What its builder takes."""
-        return {**super().get_config(), "stride": self.stride, "more": self.more}
+def shortcut(x_NHWC: Any, stride: int, more: int) -> Any:
+    """Every `stride`-th row and column of x, with `more` channels of zeros added, by layers of Keras's own."""
+    seen = x_NHWC if stride == 1 else layers.AveragePooling2D(1, stride)(x_NHWC)
+    # To a layer that expects (N, C, H, W) the channels are its columns.
+    return layers.ZeroPadding2D(((0, 0), (0, more)), data_format="channels_first")(seen) if more else seen
 
 
 def resnet(
@@ -58,8 +40,6 @@ def resnet(
             name, inputs = f"stages.{place}.{number}", h_NHWC.shape[-1]
             found = layers.ReLU()(normed(h_NHWC, filters, stride, f"{name}.first"))
             found = normed(found, filters, 1, f"{name}.second")
-            plain = stride == 1 and filters == inputs
-            shortcut = h_NHWC if plain else Shortcut(stride, filters - inputs, name=f"{name}.shortcut")(h_NHWC)
-            h_NHWC = layers.ReLU()(layers.Add()([found, shortcut]))
+            h_NHWC = layers.ReLU()(layers.Add()([found, shortcut(h_NHWC, stride, filters - inputs)]))
     mean_NC = layers.GlobalAveragePooling2D(name="mean")(h_NHWC)
     return keras.Model(x_NHWC, layers.Dense(classes, name="logits")(mean_NC), name="resnet")

@@ -18,7 +18,6 @@ from pipeline.errors import RunError
 from pipeline.machine.capability import Resolved
 from pipeline.models import weights
 from pipeline.models.keras_layers import BatchNormalization, Convolution, gelu
-from pipeline.models.keras_resnet import Shortcut
 from pipeline.runs.weights import Weights
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def _keras(model: Any, folder: Path, data: Data) -> None:
     """Keras's own file names each layer's class, so all have to be Keras's."""
     for layer in model._flatten_layers():  # the model itself first
         kind = type(layer)
-        if kind not in (*STOCK, Shortcut) and kind.__module__.partition(".")[0] != "keras":
+        if kind not in STOCK and kind.__module__.partition(".")[0] != "keras":
             what = "the model" if layer is model else f"layer {layer.name}"
             raise RunError(
                 f"stage.format=keras: cannot hold {what} ({kind.__module__}.{kind.__name__}): the file names a class "
@@ -97,8 +96,6 @@ def _keras(model: Any, folder: Path, data: Data) -> None:
 
 def _stock(layer: Any) -> Any:
     """The layer as Keras itself has it: ours differ in how they are computed, or in training, alone."""
-    if isinstance(layer, Shortcut):
-        return layer.of_stock()
     config = layer.get_config()
     for name in ("activation", "recurrent_activation"):
         if getattr(layer, name, None) is gelu:
