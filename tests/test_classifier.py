@@ -728,7 +728,8 @@ def test_predict(trained: dict[str, Path], pictures: tuple[Path, np.ndarray], pl
     of_images = probabilities(again)
     assert list(of_images) == ["1.jpg", "2.png", *(f"large{number}.png" for number in range(5))]
     resized = [f"large{number}.png: resized from 64x64 to 8x8" for number in range(3)]
-    assert read(again / "result.json")["notes"] == [*resized, "and 2 more such notes"]
+    beside = "stage.images=later: leaves out notes.txt"
+    assert read(again / "result.json")["notes"] == [beside, *resized, "and 2 more such notes"]
     assert all(of_images[name] == pytest.approx(found["grey.png"], abs=1e-4) for name in ("1.jpg", "2.png"))
     assert status(run).name == "predict-mlp-digits-torch-fp32"
     assert read(run / "result.json")["table"][-1] == ["probabilities", "artifacts/probabilities.csv"]

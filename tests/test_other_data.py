@@ -150,7 +150,7 @@ def test_other_examples_take_the_arguments_of_the_run_s_and_not_its_test() -> No
         ),
         (
             ("dataset=npz", "dataset.file=one.npz"),
-            "of one class, ash; give examples of two at least; here dataset.classes",
+            "of one class, ash; give examples of two at least; here 'dataset.classes=[ash,beech,cedar]', those of the ",
         ),
         (
             ("dataset=image_folder", "dataset.folder=wood"),

@@ -356,7 +356,7 @@ def test_a_start_of_another_size_says_which_settings_that_run_has(tmp_path: Path
 
 def test_running_statistics_of_few_steps_are_noted(mine: Path, start: Path, tmp_path: Path) -> None:
     """Classes that training tells apart were all one on the test set, after 15 steps of a residual net."""
-    (run,) = runs(start)
+    run = runs(start)[0]
     said = "the running statistics of 1.1 and 5 are of 5 steps: of fewer than 50 they still hold some of the values "
     result = read_result(run)
     assert result is not None and [note.startswith(said) for note in result.notes] == [True]

@@ -612,7 +612,7 @@ def test_a_grid_with_a_suspended_worker_stops(place: Path, monkeypatch: pytest.M
     process.communicate(timeout=600)
     assert process.returncode == 130
     rows = table(grids(place)[0])
-    assert [(row["state"], row["reason"]) for row in rows] == [("killed", "stopped by SIGTERM")] * 2
+    assert [(row["state"], row["reason"]) for row in rows] == [("killed", "its grid was interrupted (SIGINT)")] * 2
     assert running_in(place) == []
 
 

@@ -12,7 +12,7 @@ from pipeline.models.keras_layers import BatchNormalization, Convolution
 
 
 def shortcut(x_NHWC: Any, stride: int, more: int) -> Any:
-    """Every `stride`-th row and column of x, with `more` channels of zeros added, by layers of Keras's own."""
+    """Every `stride`-th row and column of x, with `more` channels of zeros added, by layers that Keras has."""
     seen = x_NHWC if stride == 1 else layers.AveragePooling2D(1, stride)(x_NHWC)
     # To a layer that expects (N, C, H, W) the channels are its columns.
     return layers.ZeroPadding2D(((0, 0), (0, more)), data_format="channels_first")(seen) if more else seen

@@ -1,4 +1,4 @@
-"""The result of a saved run on other data under names of its own: it would stand in one column with those of tests."""
+"""The result of a saved run on other data under other names: it would stand in one column with those of tests."""
 
 from __future__ import annotations
 
