@@ -7,25 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 
-from pipeline.contracts import Dataset
 from pipeline.datasets import Data
-from pipeline.datasets.own import TASKS, TEST, VALIDATION, Shares, channels_last, data_of
+from pipeline.datasets.own import TEST, Own, Shares, channels_last, data_of
 from pipeline.datasets.split import Share
 from pipeline.errors import Readable, UserError, cut, raised
 from pipeline.spec import check_own, named_object, spec
-from pipeline.tasks import Targets, Task
 
 INFINITE, UNKNOWN = -1, -2  # tf.data.INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 STREAM = ("torch.utils.data.dataset", "IterableDataset")
 
 
 @spec
-class Examples(Dataset):
+class Examples(Own):
     """`train`, `test`: the dotted names of what gives the examples, called with `arguments`.
 
     `keys`: where x and y are in an example that is a mapping. `layout`: "channels_first" for images (C, H, W).
@@ -34,16 +32,12 @@ class Examples(Dataset):
     and `test_share` for the test where `test` is null.
     """
 
-    of_user: ClassVar[bool] = True
-
     train: str | None = None
     test: str | None = None
     arguments: dict[str, Any] = Field(default_factory=dict)
     keys: tuple[str, str] = ("image", "label")
     layout: Literal["channels_last", "channels_first"] = "channels_last"
-    targets: Targets = "classes"
     classes: tuple[str, ...] = ()
-    validation: Share = VALIDATION
     test_share: Share = TEST
 
     def __post_init__(self) -> None:
@@ -51,10 +45,6 @@ class Examples(Dataset):
             target = getattr(self, name)
             if target is not None:
                 check_own(target, f"dataset.{name}")
-
-    @property
-    def task(self) -> type[Task]:
-        return TASKS[self.targets]
 
     @property
     def user_code(self) -> tuple[str, ...]:

@@ -14,12 +14,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import PositiveInt
 
-from pipeline.contracts import Dataset
 from pipeline.datasets import Data
 from pipeline.datasets.own import (
-    TASKS,
     TEST,
-    VALIDATION,
+    Own,
     Shares,
     channels_last,
     data_of,
@@ -33,13 +31,12 @@ from pipeline.errors import UserError, cut
 from pipeline.machine.regular_file import as_named
 from pipeline.runs.json_files import read_json
 from pipeline.spec import spec
-from pipeline.tasks import Targets, Task
 
 MARKS = ("state.json", "dataset_dict.json")  # in the folder of a Dataset, of a DatasetDict
 
 
 @spec
-class HuggingFace(Dataset):
+class HuggingFace(Own):
     """`path`: the folder. `keys`: the columns of x and y: images or numbers, and classes (`targets: numbers`:
     real numbers). `layout`: "channels_first" for arrays (C, H, W).
 
@@ -48,21 +45,14 @@ class HuggingFace(Dataset):
     where the folder has no such split.
     """
 
-    of_user: ClassVar[bool] = True
     packages: ClassVar[tuple[str, ...]] = ("datasets", "pillow")
 
     path: str | None = None
     keys: tuple[str, str] = ("image", "label")
     layout: Literal["channels_last", "channels_first"] = "channels_last"
-    targets: Targets = "classes"
     size: tuple[PositiveInt, PositiveInt] | None = None
     channels: Literal[1, 3] | None = None
-    validation: Share = VALIDATION
     test: Share = TEST
-
-    @property
-    def task(self) -> type[Task]:
-        return TASKS[self.targets]
 
     @property
     def user_files(self) -> tuple[Path, ...]:

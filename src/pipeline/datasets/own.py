@@ -62,24 +62,34 @@ class Shares:
 
 
 @spec
-class OneFile(Dataset):
-    """The settings of each dataset in one file of the user's. `file`: its path.
+class Own(Dataset):
+    """The settings of each dataset of the user's examples, of classes or numbers.
 
-    `targets`: "numbers" for a regression. `classes`: their names, in the order of their numbers. `validation`, `test`:
-    the share of the training examples held out where the file has no such part.
+    `targets`: "numbers" for a regression. `validation`: the share of the training examples held out where there is no
+    such part.
     """
 
     of_user: ClassVar[bool] = True
 
-    file: str | None = None
     targets: Targets = "classes"
-    classes: tuple[str, ...] = ()
     validation: Share = VALIDATION
-    test: Share = TEST
 
     @property
     def task(self) -> type[Task]:
         return TASKS[self.targets]
+
+
+@spec
+class OneFile(Own):
+    """The settings of each dataset in one file.
+
+    `file`: its path. `classes`: their names, in the order of their numbers. `test`: the share of the training examples
+    held out where the file has no such part.
+    """
+
+    file: str | None = None
+    classes: tuple[str, ...] = ()
+    test: Share = TEST
 
     @property
     def user_files(self) -> tuple[Path, ...]:
