@@ -221,7 +221,8 @@ def _description(folder: Path) -> dict[str, str]:
     if result is None or not result.table:
         return {}
     rows = [(name, value.replace("|", "\\|")) for name, value in result.table]
-    return {DESCRIPTION: "\n".join(f"| {name} | {value} |" for name, value in (("", "reported"), ("-", "-"), *rows))}
+    lines = [f"| {name} | {value} |" for name, value in (("", "reported"), ("---", "---"), *rows)]
+    return {DESCRIPTION: "\n".join(lines)}
 
 
 def open_store(uri: str, experiment: str) -> tuple[MlflowClient, str]:
