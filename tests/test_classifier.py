@@ -392,9 +392,22 @@ def test_evaluate_gives_the_test_figures_again(trained: dict[str, Path], place: 
     assert receipt["source_run"] == trained[backend].name
     assert receipt["held_out"] == read(trained[backend] / "receipt.json")["held_out"]
     assert receipt["weights_sha256"] == read(trained[backend] / "receipt.json")["weights_sha256"]
-    assert receipt["precision"]["observed"] is None
-    assert receipt["precision"]["not_observed_because"] == "only a training step is observed; none ran"
+    assert set(receipt["precision"]["observed"]["matrix_products"]) == {"float32"}
+    assert receipt["precision"]["as_requested"] is True
     assert status(again).name == f"evaluate-mlp-digits-{backend}-fp32"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_evaluate_says_in_which_dtype_the_products_ran(trained: dict[str, Path], place: Path, backend: str) -> None:
+    """Of a pass by itself: on a processor XLA has no products of bfloat16, and the table says so."""
+    words = ("precision=bf16", "device=cpu", "tracking=none")
+    again = done(place, "stage=evaluate", f"run={trained[backend].name}", *words)
+    observed = read(again / "receipt.json")["precision"]["observed"]
+    assert set(observed["matrix_products"]) == {"bfloat16"}
+    assert observed["how"].endswith(", compiled as one program for the one device") == (backend == "jax")
+    said = dict(read(again / "result.json")["table"])["precision"]
+    compiled = {"jax": " (compiled to float32)"}.get(backend, "")
+    assert said == f"bf16; matmuls in bfloat16{compiled}"
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -27,11 +29,12 @@ def not_finite(outputs: np.ndarray) -> tuple[int, float] | None:
 NOT_SEEN = "set, not seen"
 ON_CPU = "no processor has TF32"
 NO_STEP = "the run had no step left when it was resumed"
+PASS = "a pass of the saved model over its first batch"
 
 
 @dataclass
 class Observation:
-    """What was seen in a training step while it ran.
+    """What was seen in a training step, or in a pass of a saved model, while it ran.
 
     `matmuls` counts matrix products and convolutions, forward and backward, by their operands' dtype, and
     `product_devices` by where they ran; `devices` and `operations` count every operation, by device and by (name,
@@ -51,6 +54,32 @@ class Observation:
     attention: Counter[str] = field(default_factory=Counter)
     tf32: bool | None = None
     tf32_by: str = NOT_SEEN
+
+
+class Predictor(ABC):
+    """A trained model on its device. Called with a batch of inputs (see Data.inputs), it gives outputs (B, ...) in
+    float64, at the run's precision.
+    """
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        with self.settings():
+            return self.forward(x).astype(np.float64)
+
+    @abstractmethod
+    def settings(self) -> AbstractContextManager[None]:
+        """The framework's process-wide settings, inside of which `forward` is called."""
+
+    @abstractmethod
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        """Outputs (B, ...) in the host's memory: in float64 if the model gives that, else in float32."""
+
+    @abstractmethod
+    def observe(self, x: np.ndarray) -> Observation:
+        """What a pass over a batch runs."""
+
+    @abstractmethod
+    def flop(self, x: np.ndarray) -> float | None:
+        """Floating-point operations of the matrix products of a pass over a batch; None where they cannot be read."""
 
 
 @dataclass(frozen=True)

@@ -81,10 +81,22 @@ def augmentation(experiment: Experiment) -> dict[str, Any] | None:
     return dict(experiment.config["augmentation"]) if experiment.augmentation.active else None
 
 
-def of_saved(experiment: Experiment, resolved: Resolved, saved: weights.Weights, data_sha256: str) -> dict[str, Any]:
-    """The receipt of a stage that only uses the weights of the run `run`, at its end."""
+def of_saved(
+    experiment: Experiment,
+    resolved: Resolved,
+    saved: weights.Weights,
+    data_sha256: str,
+    seen: Observation | None = None,
+) -> dict[str, Any]:
+    """The receipt of a stage that only uses the weights of the run `run`, at its end.
+
+    `seen`: what a pass of the model ran; None where nothing watched. Raises RunError as `check_observed` does.
+    """
     receipt, source = before(experiment, resolved), Path(str(experiment.settings.run))
-    receipt["precision"] |= {"observed": None, "not_observed_because": "only a training step is observed; none ran"}
+    if seen is None:
+        receipt["precision"] |= {"observed": None, "not_observed_because": "nothing watches this stage's passes"}
+    else:
+        check_observed(receipt, experiment, resolved, seen)
     return receipt | {
         "source_run": source.name,
         "data_sha256": data_sha256,
@@ -247,7 +259,7 @@ def mismatch(experiment: Experiment, resolved: Resolved, seen: Observation) -> s
     form = FORMATS[resolved.precision]
     wanted = _expected_dtypes(experiment.model, form.compute)
     if not seen.matmuls:
-        return "no matrix product was seen in the training step, so its precision is not known"
+        return "no matrix product was seen, so its precision is not known"
     if set(seen.matmuls) != wanted:
         found = ", ".join(f"{dtype} ({count})" for dtype, count in sorted(seen.matmuls.items()))
         asked = ", ".join(sorted(wanted))

@@ -30,8 +30,9 @@ from pipeline.runs.run import Run
 from pipeline.runs.saved import check_outputs, saved_weights
 from pipeline.spec import spec
 from pipeline.stages.contamination import noted, said_of_other_data
-from pipeline.stages.measuring import Measured, asks_the_data, measure, said_of_metrics, try_metrics
+from pipeline.stages.measuring import Measured, asks_the_data, input_dtype, measure, said_of_metrics, try_metrics
 from pipeline.stages.other_data_result import of_other_data
+from pipeline.stages.training_table import precision_row
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -82,8 +83,8 @@ class Evaluate(Stage):
         if other is None:
             notes = (*check_saved(source, saved, data), *noted(source))
         else:
-            seen = said_of_other_data(source, experiment, data, whole=self.split == "all")
-            notes = (*other_data.check_other(source, saved), *seen)
+            trained_on = said_of_other_data(source, experiment, data, whole=self.split == "all")
+            notes = (*other_data.check_other(source, saved), *trained_on)
         judge = data.task.judge(experiment.loss)
         predict = experiment.backend.load().predictor(experiment, data.task.shapes, saved, resolved)
 
@@ -91,11 +92,15 @@ class Evaluate(Stage):
             check_outputs(outputs, "test example {}", first, source, resolved.precision)
 
         found = measure(experiment, resolved, data, predict, judge, check, run)
+        seen = predict.observe(
+            data.inputs(data.test.x[: experiment.training.evaluation_batch_size], input_dtype(resolved))
+        )
         of_data = data.task.notes(data.train.y, data.test.y) if other is None else ()
-        written = receipt.of_saved(experiment, resolved, saved, data.sha256)
+        written = receipt.of_saved(experiment, resolved, saved, data.sha256, seen)
         run.journal.write_receipt({**written, "held_out": held_out(data)})
         on = None if other is None else self._said_of(experiment, other)
-        rows = _rows(source, found, resolved, _changed(source, experiment.training.metrics), on)
+        precision = precision_row(experiment, resolved, seen)
+        rows = _rows(source, found, resolved, _changed(source, experiment.training.metrics), on, precision)
         result = Result(
             metrics=found.kept,
             table=tuple(rows),
@@ -128,7 +133,7 @@ def _changed(source: Path, now: Iterable[Metric]) -> set[str]:
 
 
 def _rows(
-    source: Path, found: Measured, resolved: Resolved, changed: Container[str], on: str | None
+    source: Path, found: Measured, resolved: Resolved, changed: Container[str], on: str | None, precision: str
 ) -> list[tuple[str, str]]:
     """Each metric beside the one that the run reported when it was trained. `changed`: those with other settings.
 
@@ -150,7 +155,7 @@ def _rows(
         *([] if on is None else [("measured on", on)]),
         ("run", source.name),
         ("device", str(resolved.place)),
-        ("precision", resolved.precision),
+        ("precision", precision),
     ]
 
 

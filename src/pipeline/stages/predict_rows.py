@@ -73,7 +73,8 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     x = _inputs(card, rows, input_dtype(resolved), text)
     outputs = in_batches(predict, x, experiment.training.evaluation_batch_size)
     check_outputs(outputs, "row {}", 1, source, resolved.precision)
-    run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, array_sha256(rows)))
+    seen = predict.observe(x[: experiment.training.evaluation_batch_size])
+    run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, array_sha256(rows), seen))
     path = run.artifact("predictions.csv")
     names, given = _given(card, outputs)
     with csv_file(path) as writer:

@@ -22,7 +22,7 @@ from pipeline.backends.keras.tf32 import by_program
 from pipeline.backends.keras.updates import bounded, control_of, moved_average
 from pipeline.loaders import padded
 from pipeline.loaders.batch_plan import Block
-from pipeline.runs.fit import ON_CPU, Observation
+from pipeline.runs.fit import ON_CPU, PASS, Observation
 from pipeline.tasks import Task
 
 if TYPE_CHECKING:
@@ -238,22 +238,26 @@ class Engine:
         """The operations of the program that was traced, and the matrix products that XLA made of it."""
         assert self._jaxpr is not None, "observe() before the first step"
         # One program for the device, or the devices, of the state, which the program gave back.
-        devices = sorted(map(str, self.state[0][0].devices()))
-        count = "the one device" if len(devices) == 1 else f"{len(devices)} devices"
-        seen = Observation(how=f"jaxpr of the training step, compiled as one program for {count}")
-        for equation in _equations(self._jaxpr.jaxpr):
-            dtype = next((str(made.aval.dtype) for made in equation.outvars if hasattr(made.aval, "dtype")), "-")
-            seen.operations.update((equation.primitive.name, device, dtype) for device in devices)
-            seen.devices.update(devices)
-            if equation.primitive.name in PRODUCTS:
-                seen.matmuls[str(equation.invars[0].aval.dtype)] += 1
-                seen.product_devices.update(devices)
-        seen.attention = attention(self.model)
-        program = self.program()
-        seen.compiled = Counter(products(program))
-        on_cpu = next(iter(self.state[0][0].devices())).platform == "cpu"
-        seen.tf32, seen.tf32_by = (False, ON_CPU) if on_cpu else by_program(program, "the compiled program")
-        return seen
+        return observed("the training step", self._jaxpr, self.program(), self.state[0][0].devices(), self.model)
+
+
+def observed(what: str, jaxpr: Any, program: str, on: set[Any], model: Any) -> Observation:
+    """What a compiled program runs. `jaxpr`: as it was traced; `program`: what XLA made of it, as HLO text."""
+    devices = sorted(map(str, on))
+    count = "the one device" if len(devices) == 1 else f"{len(devices)} devices"
+    seen = Observation(how=f"jaxpr of {what}, compiled as one program for {count}")
+    for equation in _equations(jaxpr.jaxpr):
+        dtype = next((str(made.aval.dtype) for made in equation.outvars if hasattr(made.aval, "dtype")), "-")
+        seen.operations.update((equation.primitive.name, device, dtype) for device in devices)
+        seen.devices.update(devices)
+        if equation.primitive.name in PRODUCTS:
+            seen.matmuls[str(equation.invars[0].aval.dtype)] += 1
+            seen.product_devices.update(devices)
+    seen.attention = attention(model)
+    seen.compiled = Counter(products(program))
+    on_cpu = next(iter(on)).platform == "cpu"
+    seen.tf32, seen.tf32_by = (False, ON_CPU) if on_cpu else by_program(program, "the compiled program")
+    return seen
 
 
 def widened(outputs: Any) -> Any:
@@ -261,18 +265,36 @@ def widened(outputs: Any) -> Any:
     return outputs.astype(jnp.float32) if outputs.dtype in (jnp.float16, jnp.bfloat16) else outputs
 
 
-def inference(model: Any, experiment: Experiment) -> Callable[[np.ndarray], np.ndarray]:
+class Inference:
     """A compiled function from a batch to outputs. `model.predict` would import TensorFlow for its data adapters."""
 
-    @jax.jit
-    def forward(trainable: Any, fixed: Any, x: Any) -> Any:
-        return called(model, trainable, fixed, x, training=False)[0]
+    def __init__(self, model: Any, experiment: Experiment) -> None:
+        self.model = model
 
-    def run(x: np.ndarray) -> np.ndarray:
-        state = [[v.value for v in group] for group in (model.trainable_variables, model.non_trainable_variables)]
-        return np.asarray(forward(*state, near(state[0], x)).astype(keras.config.floatx()))
+        @jax.jit
+        def forward(trainable: Any, fixed: Any, x: Any) -> Any:
+            return called(model, trainable, fixed, x, training=False)[0]
 
-    return run
+        self._forward = forward
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        return np.asarray(self._forward(*self._arguments(x)).astype(keras.config.floatx()))
+
+    def observe(self, x: np.ndarray) -> Observation:
+        """What a pass over a batch runs."""
+        arguments = self._arguments(x)
+        traced = self._forward.trace(*arguments)
+        return observed(PASS, traced.jaxpr, traced.lower().compile().as_text(), arguments[2].devices(), self.model)
+
+    def hlo(self, x: np.ndarray) -> str:
+        """The program that XLA is given for a batch."""
+        text: str = self._forward.lower(*self._arguments(x)).as_text("hlo")
+        return text
+
+    def _arguments(self, x: np.ndarray) -> tuple[list[Any], list[Any], Any]:
+        variables = self.model.trainable_variables, self.model.non_trainable_variables
+        trainable, fixed = ([variable.value for variable in group] for group in variables)
+        return trainable, fixed, near(trainable, x)
 
 
 def _equations(jaxpr: Any) -> Iterator[Any]:

@@ -24,7 +24,7 @@ from pipeline.backends.keras.tf32 import by_program
 from pipeline.backends.keras.updates import bounded, control_of, moved_average
 from pipeline.loaders import padded
 from pipeline.loaders.batch_plan import Block
-from pipeline.runs.fit import NOT_SEEN, ON_CPU, Observation
+from pipeline.runs.fit import NOT_SEEN, ON_CPU, PASS, Observation
 from pipeline.tasks import Task
 
 if TYPE_CHECKING:
@@ -274,25 +274,29 @@ class Engine:
         """The operations of the graph that ran, and the matrix products that XLA made of it."""
         assert self._ran is not None, "observe() before the first step"
         home = self._ran[2]
-        seen = Observation(how="TensorFlow graph of the training step; what is bound to no device has the graph's")
-        for name, device, dtype in tensorflow_graph.operations(self.graph(), home):
-            seen.operations[(name, device, dtype)] += 1
-            seen.devices[device] += 1
-            if name in PRODUCTS:
-                seen.matmuls[dtype] += 1
-                seen.product_devices[device] += 1
-        seen.attention = attention(self.model)
+        seen = observed("the training step", self.graph(), home, self.model)
         if self.xla and not set(seen.matmuls) <= {"float32", "float64"}:
             # A second compilation, so only where XLA may have widened what it was given.
             seen.compiled = Counter(products(self.program()))
-        seen.tf32, seen.tf32_by = self._tf32() if "GPU" in home else (False, ON_CPU)
+        if self.xla and "GPU" in home:
+            # By the program that TensorFlow hands to XLA: it does not keep what XLA makes of it.
+            seen.tf32, seen.tf32_by = by_program(self.program("hlo"), "the program that XLA was given")
         return seen
 
-    def _tf32(self) -> tuple[bool | None, str]:
-        """By the program that TensorFlow hands to XLA; it does not keep what XLA makes of it."""
-        if not self.xla:
-            return None, f"{NOT_SEEN}: TensorFlow's own kernels do not say"
-        return by_program(self.program("hlo"), "the program that XLA was given")
+
+def observed(what: str, graph: Any, home: str, model: Any) -> Observation:
+    """What a graph runs, which ran on the device `home`, by TensorFlow's own kernels."""
+    seen = Observation(how=f"TensorFlow graph of {what}; what is bound to no device has the graph's")
+    for name, device, dtype in tensorflow_graph.operations(graph, home):
+        seen.operations[(name, device, dtype)] += 1
+        seen.devices[device] += 1
+        if name in PRODUCTS:
+            seen.matmuls[dtype] += 1
+            seen.product_devices[device] += 1
+    seen.attention = attention(model)
+    by = f"{NOT_SEEN}: TensorFlow's own kernels do not say"
+    seen.tf32, seen.tf32_by = (None, by) if "GPU" in home else (False, ON_CPU)
+    return seen
 
 
 def widened(outputs: Any) -> Any:
@@ -313,12 +317,31 @@ def _worth_compiling(model: Any) -> bool:
     return not (on_cpu and any(isinstance(layer, BaseConv) for layer in model._flatten_layers()))
 
 
-def inference(model: Any, experiment: Experiment) -> Callable[[np.ndarray], np.ndarray]:
-    """A compiled function from a batch to outputs."""
-    floatx = keras.config.floatx()
+class Inference:
+    """A graph from a batch to outputs."""
 
-    @tf.function(reduce_retracing=True, autograph=autograph.is_needed(experiment.data_model))
-    def forward(x: Any) -> Any:
-        return tf.cast(model(x, training=False), floatx)
+    def __init__(self, model: Any, experiment: Experiment) -> None:
+        self.model, floatx = model, keras.config.floatx()
+        self._autograph = autograph.is_needed(experiment.data_model)
 
-    return lambda x: forward(tf.convert_to_tensor(x)).numpy()
+        def forward(x: Any) -> Any:
+            return tf.cast(model(x, training=False), floatx)
+
+        self._plain = forward
+        self._forward = tf.function(forward, reduce_retracing=True, autograph=self._autograph)
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        found: np.ndarray = self._forward(tf.convert_to_tensor(x)).numpy()
+        return found
+
+    def observe(self, x: np.ndarray) -> Observation:
+        """What a pass over a batch runs."""
+        batch = tf.convert_to_tensor(x)
+        home = self._forward(batch).device
+        return observed(PASS, self._forward.get_concrete_function(batch).graph, home, self.model)
+
+    def hlo(self, x: np.ndarray) -> str:
+        """What XLA would be given for a batch: its products have their sizes, where a graph's may be left open."""
+        compiled = tf.function(self._plain, jit_compile=True, autograph=self._autograph)
+        text: str = compiled.experimental_get_compiler_ir(tf.convert_to_tensor(x))(stage="hlo")
+        return text

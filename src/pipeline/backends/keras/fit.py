@@ -23,6 +23,7 @@ import psutil
 
 from pipeline.backends.keras import state
 from pipeline.backends.keras.engine import Engine
+from pipeline.backends.keras.hlo import flop
 from pipeline.backends.shared.keeper import observation_of
 from pipeline.backends.shared.made import check_loss, check_optimizer, check_own_optimizer
 from pipeline.backends.shared.progress import Watch
@@ -36,7 +37,7 @@ from pipeline.machine.quiet import quiet_import, quiet_imports
 from pipeline.models import Shapes, largest_setting, may_be_too_large, weights
 from pipeline.models.start import start_of
 from pipeline.profilers import Subject
-from pipeline.runs.fit import Fit, Observation, Predict, Start
+from pipeline.runs.fit import Fit, Observation, Predictor, Start
 from pipeline.runs.weights import Weights, digests
 
 BACKEND = os.environ["KERAS_BACKEND"]
@@ -77,7 +78,7 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
         if run.checkpoint is not None:
             engine.put(state.read(run.checkpoint.state, engine.values()))
         feed = feeder(engine, experiment, data, watch)
-        held_out = HeldOut(experiment, data, engine_module.inference(model, experiment))
+        held_out = HeldOut(experiment, data, engine_module.Inference(model, experiment))
         try:
             watch.profile.attach(_subject(model, engine, data.task.shapes, resolved.place))
             seen = _train(engine, model, feed, held_out, watch)
@@ -131,19 +132,36 @@ def note_other_draws(run: Run, seen: Observation) -> None:
         )
 
 
-def predictor(experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved) -> Predict:
-    """A function from a batch of inputs (see Data.inputs) to outputs (B, ...) float64, at the run's precision."""
-    with runtime_settings(experiment, resolved):
-        model = net.made(experiment.data_model, shapes)
-        weights.to_keras(model, saved, "the saved run")
-        forward = engine_module.inference(model, experiment)
+class KerasPredictor(Predictor):
+    """The model, with the weights that a run has saved."""
 
-    def predict(x: np.ndarray) -> np.ndarray:
-        with runtime_settings(experiment, resolved):
-            outputs: np.ndarray = forward(x).astype(np.float64)
-            return outputs
+    def __init__(self, experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved) -> None:
+        self.experiment, self.resolved = experiment, resolved
+        with self.settings():
+            model = net.made(experiment.data_model, shapes)
+            weights.to_keras(model, saved, "the saved run")
+            self.inference = engine_module.Inference(model, experiment)
 
-    return predict
+    def settings(self) -> contextlib.AbstractContextManager[None]:
+        return runtime_settings(self.experiment, self.resolved)
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        outputs: np.ndarray = self.inference(x)
+        return outputs if outputs.dtype == np.float64 else outputs.astype(np.float32, copy=False)
+
+    def observe(self, x: np.ndarray) -> Observation:
+        with self.settings():
+            seen: Observation = self.inference.observe(x)
+            return seen
+
+    def flop(self, x: np.ndarray) -> float | None:
+        with self.settings():
+            return flop(self.inference.hlo(x))
+
+
+def predictor(experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved) -> Predictor:
+    """The experiment's model with these weights."""
+    return KerasPredictor(experiment, shapes, saved, resolved)
 
 
 def _validated_weights(engine: Engine, model: Any) -> Weights:

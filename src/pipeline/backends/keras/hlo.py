@@ -97,6 +97,18 @@ def products(hlo: str) -> Iterator[str]:
             yield _NAMES.get(dtype, dtype)
 
 
+def flop(hlo: str) -> float | None:
+    """Floating-point operations of the products of a program; None where one of them does not say its sides."""
+    program, total = Program(hlo), 0.0
+    for one in program.instructions.values():
+        if one.is_product:
+            sizes = program.sizes(one)
+            if not sizes:
+                return None
+            total += sum(2.0 * m * n * k * count for _, m, n, k, count in sizes)
+    return total or None
+
+
 def allows_tf32(hlo: str) -> bool | None:
     """Whether a program lets a GPU multiply float32 in TF32: what the precision of its products says.
 

@@ -21,13 +21,14 @@ from pipeline.backends.torch.group import Group
 from pipeline.backends.torch.joined import Lead
 from pipeline.backends.torch.lean_import import lean_import
 from pipeline.backends.torch.lowering import Lowering
-from pipeline.backends.torch.net import check_sketch, example, initial_net, made, peak_memory
+from pipeline.backends.torch.net import check_sketch, example, initial_net, peak_memory
 from pipeline.backends.torch.peers import Alone, Others, Peers, accounts, data_parallel, not_observed
+from pipeline.backends.torch.predictor import TorchPredictor
 from pipeline.backends.torch.quiet import quiet_lightning
 from pipeline.backends.torch.settings import runtime_settings
 from pipeline.backends.torch.step import optimizer_of
 from pipeline.backends.torch.threads import threads_for
-from pipeline.backends.torch.training import Training, to_tensor
+from pipeline.backends.torch.training import Training
 from pipeline.datasets import Data
 from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
@@ -35,7 +36,7 @@ from pipeline.machine.device import Place
 from pipeline.machine.launched import launched
 from pipeline.models import Shapes, weights
 from pipeline.profilers import Subject
-from pipeline.runs.fit import Fit, Predict
+from pipeline.runs.fit import Fit, Predictor
 from pipeline.runs.weights import Weights, digests
 
 with lean_import():
@@ -113,20 +114,9 @@ def _steps(module: Training, fed: Any, resolved: Resolved, others: Others) -> di
         return accounts(group, module.experiment, resolved, module.observation)
 
 
-def predictor(experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved) -> Predict:
-    """A function from a batch of inputs (see Data.inputs) to outputs (B, ...) float64, at the run's precision."""
-    lowering = Lowering(resolved)
-    with runtime_settings(experiment, resolved):
-        net = lowering.moved(made(experiment.data_model, shapes))
-        weights.to_torch(net, saved, "the saved run")
-        net = net.to(lowering.device).eval()
-
-    def predict(x: np.ndarray) -> np.ndarray:
-        with runtime_settings(experiment, resolved), torch.inference_mode(), lowering.forward():
-            outputs: np.ndarray = net(lowering.entered(to_tensor(x))).double().cpu().numpy()
-            return outputs
-
-    return predict
+def predictor(experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved) -> Predictor:
+    """The experiment's model with these weights."""
+    return TorchPredictor(experiment, shapes, saved, resolved)
 
 
 def check_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> None:

@@ -1,0 +1,60 @@
+"""A trained model that only predicts, on torch."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from pipeline.backends.torch.lowering import Lowering
+from pipeline.backends.torch.net import made
+from pipeline.backends.torch.observer import Observer
+from pipeline.backends.torch.settings import runtime_settings
+from pipeline.backends.torch.training import to_tensor
+from pipeline.machine.capability import Resolved
+from pipeline.models import Shapes, weights
+from pipeline.runs.fit import PASS, Observation, Predictor
+from pipeline.runs.weights import Weights
+
+if TYPE_CHECKING:
+    from pipeline.experiment import Experiment
+
+
+class TorchPredictor(Predictor):
+    """The net in evaluation mode, with the weights that a run has saved."""
+
+    def __init__(self, experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved) -> None:
+        self.experiment, self.resolved, self.lowering = experiment, resolved, Lowering(resolved)
+        with self.settings():
+            net = self.lowering.moved(made(experiment.data_model, shapes))
+            weights.to_torch(net, saved, "the saved run")
+            self.net = net.to(self.lowering.device).eval()
+
+    def settings(self) -> contextlib.AbstractContextManager[None]:
+        return runtime_settings(self.experiment, self.resolved)
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        outputs = self._outputs(x, torch.inference_mode())
+        narrow = outputs.dtype in (torch.float16, torch.bfloat16)
+        found: np.ndarray = (outputs.float() if narrow else outputs).cpu().numpy()
+        return found
+
+    def observe(self, x: np.ndarray) -> Observation:
+        seen = Observation(how=f"torch dispatch, {PASS}")
+        with self.settings(), Observer(seen):
+            self._outputs(x, torch.no_grad())  # in inference mode a layer is one operation, with no product to be seen
+        return seen
+
+    def flop(self, x: np.ndarray) -> float | None:
+        from torch.utils.flop_counter import FlopCounterMode  # of use here alone
+
+        with self.settings(), FlopCounterMode(display=False) as counter:
+            self._outputs(x, torch.no_grad())
+        return float(counter.get_total_flops()) or None
+
+    def _outputs(self, x: np.ndarray, mode: contextlib.AbstractContextManager[Any]) -> torch.Tensor:
+        with mode, self.lowering.forward():
+            outputs: torch.Tensor = self.net(self.lowering.entered(to_tensor(x)))
+            return outputs
