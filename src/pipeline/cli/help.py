@@ -34,6 +34,7 @@ all else keeps its default. Alone it trains an MLP on Fashion-MNIST.
   stage=evaluate run=latest              a saved run, measured again
   stage=evaluate run=latest dataset=npz dataset.file=new.npz  on new data
   stage=predict run=latest stage.images=[shoe.png]  your own picture
+  stage=inference run=latest             how fast a saved model predicts
   stage=runs stage.best=test/accuracy    the runs so far, the best first
   stage=devices                          what this machine can run
 

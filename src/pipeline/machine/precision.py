@@ -55,6 +55,10 @@ FORMATS: dict[str, Format] = {
 # Unit roundoff: the largest relative error of rounding a number to a dtype.
 ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
 
+# The largest difference of two ways to the same outputs that rounding explains, in parts of the largest output, by the
+# narrowest dtype that computes.
+SAME_WITHIN = {"float64": 1e-10, "float32": 1e-5, "float16": 1e-2, "bfloat16": 1e-1}
+
 AUTO = "mixed"  # resolved for the device by capability.resolve
 
 # Dynamic loss scaling as in Micikevicius et al., section 3.2: halved by a step that overflows, which is skipped, and

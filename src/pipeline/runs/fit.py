@@ -81,6 +81,10 @@ class Predictor(ABC):
     def flop(self, x: np.ndarray) -> float | None:
         """Floating-point operations of the matrix products of a pass over a batch; None where they cannot be read."""
 
+    @abstractmethod
+    def peak_memory(self) -> dict[str, int]:
+        """The most bytes so far: `process_bytes`, and on a GPU `device_bytes` of the framework's allocator."""
+
 
 @dataclass(frozen=True)
 class Epoch:

@@ -27,6 +27,7 @@ from pipeline.errors import RunError, UserError, bad_choice
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
 from pipeline.machine.installed import check_installed
+from pipeline.machine.precision import SAME_WITHIN
 from pipeline.machine.regular_file import as_named
 from pipeline.report.table import size
 from pipeline.runs import receipt
@@ -49,8 +50,6 @@ WRITTEN_BY = {  # the formats of each backend
 WEIGHTS_ALONE = ("safetensors", "torch")  # the others are programs, which compute outputs
 PACKAGES = {"safetensors": ("safetensors",), "onnx": ("onnx", "onnxscript", "onnxruntime")}
 EXAMPLES = 64  # of the test set, on which the outputs are compared
-# The largest difference that rounding explains, in parts of the largest output, by the narrowest dtype that computes.
-LIMITS = {"float64": 1e-10, "float32": 1e-5, "float16": 1e-2, "bfloat16": 1e-1}
 # onnxruntime sends its maker the name and hashes of a model; what the user sets stands.
 QUIET = {"ORT_DISABLE_TELEMETRY": "1"}
 LONG = 600.0  # seconds for another process to import a framework, read and compute
@@ -277,7 +276,9 @@ def compare(wrote: Exported, read: Mapping[str, np.ndarray], expected: np.ndarra
 
 def limit_of(wrote: Exported, outputs: np.ndarray) -> float:
     """The largest difference from `outputs` that rounding explains."""
-    return max(LIMITS.get(dtype, LIMITS["float32"]) for dtype in wrote.dtypes) * float(np.max(np.abs(outputs)))
+    return max(SAME_WITHIN.get(dtype, SAME_WITHIN["float32"]) for dtype in wrote.dtypes) * float(
+        np.max(np.abs(outputs))
+    )
 
 
 def _wanted(expected: np.ndarray) -> dict[str, np.ndarray]:

@@ -158,6 +158,9 @@ class KerasPredictor(Predictor):
         with self.settings():
             return flop(self.inference.hlo(x))
 
+    def peak_memory(self) -> dict[str, int]:
+        return peak_memory(self.resolved)
+
 
 def predictor(experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved) -> Predictor:
     """The experiment's model with these weights."""

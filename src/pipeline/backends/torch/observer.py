@@ -62,14 +62,13 @@ class Observer(TorchDispatchMode):
             dtype, device = str(shown[0].dtype).removeprefix("torch."), str(shown[0].device)
             self.observation.operations[(name, device, dtype)] += 1
             self.observation.devices[device] += 1
-        product = name.rstrip("_") in PRODUCTS  # addmm_ is addmm in place
-        if product or ATTENTION.fullmatch(name):
+        if is_product(name):
             # The second operand of each is one that it multiplies: the first may be a bias or a sum, and after the
             # second there may be biases, a mask, scales, sums in float32, or a workspace of bytes.
             operand = operands[1]
             self.observation.matmuls[str(operand.dtype).removeprefix("torch.")] += 1
             self.observation.product_devices[str(operand.device)] += 1
-            if not product and "backward" not in name:
+            if ATTENTION.fullmatch(name) and "backward" not in name:
                 self.observation.attention[name.lstrip("_")] += 1
             if operand.is_cuda:
                 self._tf32(func, args, kwargs or {}, result)
@@ -82,6 +81,11 @@ class Observer(TorchDispatchMode):
         found = multiplied_in_tf32(func, args, kwargs, result)
         if found is not None:
             self.observation.tf32, self.observation.tf32_by = found, "the numbers of the products in the step"
+
+
+def is_product(name: str) -> bool:
+    """Whether an operation multiplies matrices: one of PRODUCTS, or attention."""
+    return name.rstrip("_") in PRODUCTS or bool(ATTENTION.fullmatch(name))  # addmm_ is addmm in place
 
 
 def multiplied_in_tf32(func: Any, args: Any, kwargs: Any, result: torch.Tensor) -> bool | None:

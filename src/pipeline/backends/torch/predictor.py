@@ -9,13 +9,13 @@ import numpy as np
 import torch
 
 from pipeline.backends.torch.lowering import Lowering
-from pipeline.backends.torch.net import made
+from pipeline.backends.torch.net import made, peak_memory
 from pipeline.backends.torch.observer import Observer
 from pipeline.backends.torch.settings import runtime_settings
 from pipeline.backends.torch.training import to_tensor
 from pipeline.machine.capability import Resolved
 from pipeline.models import Shapes, weights
-from pipeline.runs.fit import PASS, Observation, Predictor
+from pipeline.runs.fit import ON_CPU, PASS, Observation, Predictor
 from pipeline.runs.weights import Weights
 
 if TYPE_CHECKING:
@@ -43,16 +43,20 @@ class TorchPredictor(Predictor):
 
     def observe(self, x: np.ndarray) -> Observation:
         seen = Observation(how=f"torch dispatch, {PASS}")
+        if self.lowering.device.type == "cpu":
+            seen.tf32, seen.tf32_by = False, ON_CPU
         with self.settings(), Observer(seen):
             self._outputs(x, torch.no_grad())  # in inference mode a layer is one operation, with no product to be seen
         return seen
 
     def flop(self, x: np.ndarray) -> float | None:
-        from torch.utils.flop_counter import FlopCounterMode  # of use here alone
+        from pipeline.backends.torch.flop import flop  # torch's counter, of use here alone
 
-        with self.settings(), FlopCounterMode(display=False) as counter:
-            self._outputs(x, torch.no_grad())
-        return float(counter.get_total_flops()) or None
+        with self.settings():
+            return flop(lambda: self._outputs(x, torch.no_grad()))
+
+    def peak_memory(self) -> dict[str, int]:
+        return peak_memory(self.lowering.device)
 
     def _outputs(self, x: np.ndarray, mode: contextlib.AbstractContextManager[Any]) -> torch.Tensor:
         with mode, self.lowering.forward():

@@ -1,0 +1,39 @@
+"""Floating-point operations of the matrix products that torch runs, by torch's own counter and two formulas more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode, flop_registry, sdpa_flop_count
+
+from pipeline.backends.torch.observer import Observer, is_product
+from pipeline.runs.fit import Observation
+
+
+def flop(run: Callable[[], object]) -> float | None:
+    """Of all products of `run`; None where it has none, or one for which there is no formula."""
+    formulas = {
+        torch.ops.mkldnn._linear_pointwise: _linear,  # of models.torch_quick
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    }
+    seen = Observation(how="")
+    with FlopCounterMode(display=False, custom_mapping=formulas) as counter, Observer(seen):
+        run()
+    known = {packet.__name__ for packet in (*flop_registry, *formulas) if hasattr(packet, "__name__")}
+    if any(is_product(name) and name not in known for name, _, _ in seen.operations):
+        return None
+    return float(counter.get_total_flops()) or None
+
+
+def _linear(a_shape: Sequence[int], b_shape: Sequence[int], *_: Any, **__: Any) -> int:
+    """a (..., k) times b (n, k) transposed."""
+    return 2 * math.prod(a_shape) * b_shape[0]
+
+
+def _attention(query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: Any, **__: Any) -> int:
+    """Of all positions, also where each sees the earlier ones alone: as torch counts its other kernels."""
+    found: int = sdpa_flop_count(query, key, value)
+    return found

@@ -1,0 +1,116 @@
+"""Passes of a model that only predicts: first calls, whether their outputs are right, then their times, in turns."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pipeline.machine.memory import forget_process_peak
+from pipeline.machine.precision import FORMATS, SAME_WITHIN
+from pipeline.runs.fit import Predictor
+
+WARM_UP = 3  # calls of each size before any is timed, beside its first
+TAIL = 100  # calls from which on a 99th percentile is one
+
+
+@dataclass
+class Timed:
+    """Batches of one size. `first_s`: of the first call, in which frameworks compile; `peak`: bytes up to its end.
+
+    `rounds`: seconds of each call, round by round. `flop`: of the matrix products of a pass. `fault`: why it was not
+    timed.
+    """
+
+    batch: int
+    first_s: float
+    peak: dict[str, int]
+    flop: float | None
+    rounds: list[list[float]] = field(default_factory=list)
+    fault: str | None = None
+
+    @property
+    def calls(self) -> list[float]:
+        """Seconds of every call that was timed."""
+        return [seconds for found in self.rounds for seconds in found]
+
+    @property
+    def latency_s(self) -> float:
+        """The median over all calls."""
+        return statistics.median(self.calls)
+
+    @property
+    def tail_s(self) -> float | None:
+        """Below which 99 of 100 calls stay; None of too few."""
+        return float(np.quantile(self.calls, 0.99)) if len(self.calls) >= TAIL else None
+
+    @property
+    def examples_per_s(self) -> list[float]:
+        """Of each round."""
+        return [self.batch * len(found) / math.fsum(found) for found in self.rounds]
+
+
+class Bench:
+    """`predictor`: the model; `x` (N, ...): the examples that batches are made of, as many as the largest takes or
+    more.
+    """
+
+    def __init__(self, predictor: Predictor, x: np.ndarray, batches: Sequence[int]) -> None:
+        self.predictor, self.x = predictor, x
+        self.first: dict[int, np.ndarray] = {}
+        with predictor.settings():
+            self.found = [self._begin(batch) for batch in sorted(batches)]  # so that a peak is that of its own size
+
+    def _begin(self, batch: int) -> Timed:
+        """The first call of a size, whose outputs are kept."""
+        forget_process_peak()
+        began = time.perf_counter()
+        self.first[batch] = self.predictor.forward(self.x[:batch])
+        seconds = time.perf_counter() - began
+        return Timed(batch, seconds, self.predictor.peak_memory(), self.predictor.flop(self.x[:batch]))
+
+    def verify(self, expected: np.ndarray, precision: str) -> None:
+        """Hold the outputs of each size against those of the same examples in other batches (N, ...).
+
+        `precision`: that decides how products are rounded, which may differ from one size to another.
+        """
+        form = FORMATS[precision]
+        part = SAME_WITHIN["float16" if form.tf32 else form.compute]  # TF32 has as many digits as float16
+        for one in self.found:
+            outputs, wanted = self.first[one.batch].astype(np.float64), expected[: one.batch]
+            outputs = outputs[: len(wanted)]
+            limit = part * float(np.max(np.abs(wanted)))
+            difference = float(np.max(np.abs(outputs - wanted)))
+            if not difference <= limit:
+                one.fault = (
+                    f"batches of {one.batch:,}: outputs differ by up to {difference:.1e} from those of the same "
+                    f"examples in other batches, more than rounding explains ({limit:.1e})"
+                )
+        self.first.clear()
+
+    def warm_up(self) -> None:
+        """Call each size before any is timed."""
+        for one in self.right:
+            for _ in range(WARM_UP):
+                self.predictor.forward(self.x[: one.batch])
+
+    @property
+    def right(self) -> list[Timed]:
+        """The sizes whose outputs were as expected."""
+        return [one for one in self.found if one.fault is None]
+
+    def measure(self, one: Timed, seconds: float) -> None:
+        """A round of one size: calls for so many seconds, one at least, of other examples each."""
+        places = len(self.x) // one.batch
+        taken, ends = list[float](), time.perf_counter() + seconds
+        while not taken or time.perf_counter() < ends:
+            first = len(taken) % places * one.batch
+            batch = self.x[first : first + one.batch]
+            began = time.perf_counter()
+            self.predictor.forward(batch)
+            taken.append(time.perf_counter() - began)
+        one.rounds.append(taken)

@@ -1,0 +1,219 @@
+"""stage=inference: right before timed, the same operations counted on every backend, one message for each mistake."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import DIGITS, TORCH_THEN_WIDE, done, failed, pipeline, refused, write_files
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.runs.fit import Observation, Predictor
+from pipeline.stages.inference.bench import TAIL, WARM_UP, Bench, Timed
+
+SHORT = ("stage.rounds=2", "stage.seconds=0.02")
+UNITS = 128
+
+OWN = '''
+from pipeline.contracts import Model
+from pipeline.spec import spec
+
+@spec
+class Centred(Model):
+    """Takes the mean of the batch off, so that an example's outputs depend on the others."""
+
+    def torch(self, shapes):
+        import torch
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(64, 10)
+
+            def forward(self, x):
+                x = x.flatten(1)
+                return self.layer(x - x.mean(0, keepdim=True))
+
+        return Net()
+'''
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("inference")
+
+
+@pytest.fixture(scope="module")
+def trained(place: Path) -> Path:
+    return done(place, *DIGITS, f"model.units=[{UNITS}]")
+
+
+@pytest.fixture(scope="module")
+def saved_text(place: Path) -> Path:
+    """A language model of few steps."""
+    words = ("stage=transformer", "training.steps=2", "training.validate_every=2", "schedule=constant")
+    small = ("model.layers=1", "model.width=32", "model.heads=2", "dataset.context=32", "dataset=python_docs")
+    return done(place, *words, *small, "stage.baselines=false", "stage.attention=false")
+
+
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+def test_the_passes_of_a_saved_run(trained: Path, place: Path, backend: str) -> None:
+    sizes = [1, 7, 512]
+    words = (f"backend={backend}", f"stage.batches={sizes}".replace(" ", ""))
+    run = done(place, "stage=inference", f"run={trained.name}", *words, *SHORT)
+    found, then = read(run / "result.json"), read(trained / "result.json")["scalars"]
+    scalars, receipt = found["scalars"], read(run / "receipt.json")
+    assert scalars["test/accuracy"] == then["test/accuracy"]
+    assert scalars["test/loss"] == pytest.approx(then["test/loss"], rel=1e-5)
+    for size in sizes:
+        rate = size / scalars[f"batch_{size}/latency_s"]
+        assert scalars[f"batch_{size}/images_per_s"] == pytest.approx(rate, rel=0.9)
+        assert scalars[f"batch_{size}/matmul_share"] > 0
+        assert scalars[f"batch_{size}/first_call_s"] > 0
+        assert scalars[f"batch_{size}/peak_memory"] > 1e8
+    assert scalars["inference/latency_s"] == scalars["batch_1/latency_s"]
+    rates = [scalars[f"batch_{size}/images_per_s"] for size in sizes]
+    assert scalars["inference/images_per_s"] == max(rates)
+    flop = 2 * (64 * UNITS + UNITS * 10)
+    assert [one["flop"] for one in receipt["passes"]] == [flop * size for size in sizes]
+    assert [row[0] for row in found["tables"][0]["rows"]] == ["1", "7", "512"]
+    assert set(receipt["precision"]["observed"]["matrix_products"]) == {"float32"}
+    assert (run / "artifacts/figures/inference.png").is_file()
+    assert "the test has 360 examples: larger batches hold some of them twice" in found["notes"]
+
+
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+def test_every_backend_counts_the_same_of_a_language_model(saved_text: Path, place: Path, backend: str) -> None:
+    """Its attention too, which torch and Keras compute in ways of their own."""
+    words = (f"backend={backend}", "stage.batches=[2,64]")
+    run = done(place, "stage=inference", f"run={saved_text.name}", *words, *SHORT)
+    width, context, vocabulary = 32, 32, read(saved_text / "artifacts/model/card.json")["vocabulary"]
+    weights = 12 * width**2 + width * vocabulary
+    token = 2 * weights + 4 * context * width  # all positions, also those that a token does not see
+    assert [one["flop"] for one in read(run / "receipt.json")["passes"]] == [token * context * n for n in (2, 64)]
+    found = read(run / "result.json")
+    assert any(note.startswith("a pass reads whole sequences of 32 tokens") for note in found["notes"]), found["notes"]
+
+
+def test_a_pass_in_another_precision(trained: Path, place: Path) -> None:
+    words = ("precision=mixed", "device=cpu", "stage.batches=[4]")
+    run = done(place, "stage=inference", f"run={trained.name}", *words, *SHORT)
+    assert set(read(run / "receipt.json")["precision"]["observed"]["matrix_products"]) == {"bfloat16"}
+
+
+def test_a_grid_of_passes(trained: Path, place: Path) -> None:
+    words = ("-m", "precision=fp32,fp64", "stage.batches=[2]", "output_dir=grid")
+    result = pipeline(place, "stage=inference", f"run={trained}", *words, *SHORT)
+    assert result.returncode == 0, result.stderr
+    assert "inference/latency_s (s) over the grid" in result.stdout
+
+
+def test_a_model_that_mixes_the_examples_of_a_batch_is_not_timed(tmp_path: Path) -> None:
+    write_files(tmp_path, {"mine.py": OWN, "own/model/centred.yaml": "_target_: mine.Centred\n"})
+    variables = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(tmp_path)}
+    done(tmp_path, *DIGITS, "model=centred", "--config-dir", "own", **variables)
+    ended = pipeline(tmp_path, "stage=inference", "run=latest", "stage.batches=[1,360]", *SHORT, **variables)
+    assert ended.returncode == 1
+    assert "batches of 1: outputs differ by up to" in ended.stderr
+    assert "batches of 360" not in ended.stderr
+    (run,) = (tmp_path / "runs").glob("*inference*")
+    found = read(run / "result.json")
+    assert [row[0] for row in found["tables"][0]["rows"]] == ["360"]
+    assert "batch_1/latency_s" not in found["scalars"]
+
+
+REFUSED = {
+    "stage.batches=[]": "stage.batches=[]: give one size at least, as 'stage.batches=[1,16,256]'",
+    "stage.batches=[4,1,4]": "stage.batches=[4,1,4]: 4 is there twice",
+    "stage.batches=[0]": "stage.batches.0=0: should be greater than 0",
+    "stage.seconds=0": "stage.seconds=0: should be greater than 0",
+    "backend.compile=true": "backend.compile=true with stage=inference: is for training steps, and none runs",
+}
+
+
+@pytest.mark.parametrize("word", REFUSED)
+def test_bad_input(trained: Path, place: Path, word: str) -> None:
+    assert refused(place, "stage=inference", f"run={trained.name}", word) == REFUSED[word]
+
+
+def test_a_batch_beyond_memory(trained: Path, place: Path) -> None:
+    said = failed(place, "stage=inference", f"run={trained.name}", "stage.batches=[2000000000]")
+    assert said.startswith("out of memory: ")
+    assert said.endswith("use smaller stage.batches, a smaller training.evaluation_batch_size or precision")
+
+
+class Sums(Predictor):
+    """A model that takes a millisecond, and whose first outputs may be wrong by `by`."""
+
+    def __init__(self, by: float = 0.0) -> None:
+        self.by, self.sizes = by, list[int]()
+
+    def settings(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        time.sleep(0.001)
+        self.sizes.append(len(x))
+        found: np.ndarray = x.sum(axis=1, keepdims=True) + self.by
+        return found.astype(np.float32)
+
+    def observe(self, x: np.ndarray) -> Observation:  # noqa: ARG002
+        return Observation(how="")
+
+    def flop(self, x: np.ndarray) -> float | None:  # noqa: ARG002
+        return None
+
+    def peak_memory(self) -> dict[str, int]:
+        return {"process_bytes": len(self.sizes)}
+
+
+X = np.random.default_rng(0).normal(size=(8, 3))
+
+
+def test_sizes_are_begun_in_rising_order_and_measured_in_whole_batches() -> None:
+    model = Sums()
+    bench = Bench(model, X, (3, 1))
+    assert [one.batch for one in bench.found] == [1, 3] == model.sizes
+    bench.verify(X.sum(axis=1, keepdims=True), "fp32")
+    bench.warm_up()
+    bench.measure(bench.found[1], seconds=0.01)
+    assert model.sizes[2:8] == [1] * WARM_UP + [3] * WARM_UP
+    assert set(model.sizes[8:]) == {3}
+    (taken,) = bench.found[1].rounds
+    assert len(taken) > 1
+    assert all(seconds >= 0.001 for seconds in taken)
+    bench.measure(bench.found[0], seconds=1e-9)
+    assert len(bench.found[0].calls) == 1
+
+
+@pytest.mark.parametrize("precision", ["fp64", "fp32", "tf32", "mixed_fp16", "bf16"])
+def test_wrong_outputs_are_found(precision: str) -> None:
+    expected = X.sum(axis=1, keepdims=True)
+    for by, right in ((0.0, True), (np.nan, False), (float(np.max(np.abs(expected))) / 4, False)):
+        bench = Bench(Sums(by), X, (2, 4))
+        bench.verify(expected.astype(np.float32).astype(np.float64), precision)
+        assert [one.fault is None for one in bench.found] == [right, right]
+
+
+@given(st.lists(st.lists(st.floats(1e-6, 10), min_size=1, max_size=80), min_size=1, max_size=4))
+def test_times_of_calls(rounds: list[list[float]]) -> None:
+    one = Timed(4, 1.0, {}, None, rounds)
+    every = sorted(seconds for taken in rounds for seconds in taken)
+    assert every[0] <= one.latency_s <= every[-1]
+    assert (one.tail_s is None) == (len(every) < TAIL)
+    assert one.tail_s is None or one.latency_s <= one.tail_s <= every[-1]
+    assert all(
+        math.isclose(rate * math.fsum(taken), 4 * len(taken))
+        for rate, taken in zip(one.examples_per_s, rounds, strict=True)
+    )
