@@ -17,17 +17,18 @@ def draw(path: Path, found: Found, title: str) -> None:
     latency = [1e3 * one.latency_s for one in found.timed]
     above = [1e3 * (one.tail_s or one.latency_s) - middle for one, middle in zip(found.timed, latency, strict=True)]
     left.errorbar(sizes, latency, [[0.0] * len(sizes), above], color=BLUE, marker="o", ms=4, capsize=2)
-    left.set(ylabel="ms a batch: median, bar to the 99th percentile")
+    left.set(ylabel="latency, ms")
     rates = [found.rates(one) for one in found.timed]
     middle = [statistics.median(each) for each in rates]
     ends = [[abs(at - end(each)) for at, each in zip(middle, rates, strict=True)] for end in (min, max)]
     right.errorbar(sizes, middle, ends, color=ORANGE, marker="s", ms=4, capsize=2)
-    right.set(ylabel=f"{found.unit}/s: median, lowest and highest round")
+    right.set(ylabel=f"{found.unit}/s")
     for axes in (left, right):
         axes.set(xscale="log", yscale="log", xlabel="examples in a batch")
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
         axes.minorticks_off()
         log_labels(axes.yaxis)
         plain(axes)
-    figure.suptitle(title, fontsize=10, wrap=True)
+    bars = "bars: up to the 99th percentile, where there are enough calls; the lowest and the highest round"
+    figure.suptitle(f"{title}\nmedians; {bars}", fontsize=10, wrap=True)
     save(figure, path)

@@ -102,7 +102,8 @@ class Inference(Stage):
         )
         if not found.timed:
             return result
-        return with_figures(result, partial(self._draw, run, found, f"{source.name} on {self._where(resolved)}"))
+        title = f"{source.name}: {experiment.backend.name}, {resolved.precision}, on {self._where(resolved)}"
+        return with_figures(result, partial(self._draw, run, found, title))
 
     def _judged(
         self, experiment: Experiment, resolved: Resolved, run: Run, data: Data, predictor: Predictor
