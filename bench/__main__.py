@@ -40,6 +40,7 @@ BENCHMARKS = (
     "gpt_fast",
     "ingredients",
     "generation",
+    "inference",
     "processes",
     "memory",
     "ceilings",

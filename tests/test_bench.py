@@ -30,7 +30,9 @@ from pipeline.pinn.solvers.gauss_newton import GaussNewton
 from pipeline.runs.json_files import write_json
 from pipeline.runs.result import Metric, Result, seconds
 
-TAKE_ROUNDS = "listing, gpt, gpt_fast, ingredients, generation, processes, memory, ceilings, kernels, matmul, pinn"
+TAKE_ROUNDS = (
+    "listing, gpt, gpt_fast, ingredients, generation, inference, processes, memory, ceilings, kernels, matmul, pinn"
+)
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 
