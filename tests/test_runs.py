@@ -302,6 +302,29 @@ def test_a_metric_measured_by_other_versions_is_named(tmp_path: Path) -> None:
     assert listing.unlike([second, first], "wall_time_s") == []
 
 
+def test_rates_of_others_load_of_a_cold_epoch_and_of_several_machines_are_noted(tmp_path: Path) -> None:
+    """By the rate a run of another machine came first, and one beside which others had the cores came last."""
+    root = tmp_path / "runs"
+    kinds: list[tuple[dict[str, object], str, int]] = [
+        ({"cores_of_others": 0.5, "timed_s": 9.0, "cold": False}, "a CPU", 2),
+        ({"cores_of_others": 0.0, "timed_s": 0.02, "cold": True}, "another", 2),
+        ({"cores_of_others": None, "timed_s": 9.0, "cold": False}, "a CPU", 64),
+    ]
+    for number, (timed, name, cores) in enumerate(kinds):
+        made = a_run(root, 0.5, ago=9 - number)
+        hardware = {"name": name, "cores": cores}
+        write_json(made / "receipt.json", {"training_rate": timed, "device": {"hardware": hardware}})
+    alone = pipeline(tmp_path, "stage=runs", "stage.best=images_per_s", "stage.limit=1")
+    assert alone.stderr.splitlines()[-4:] == [
+        "other processes had 50% of the cores at most, in 1 of 3 runs, which slowed them",
+        "the rates of 1 of 3 runs are of one epoch or period, which starts cold; train for two or more",
+        "the rates of 1 of 3 runs are uncertain: timed over 20.0 ms at least; train longer for surer ones",
+        "the rates are of several machines: a CPU, 64 cores (1 run); another, 2 cores (1 run); a CPU, 2 cores (1 run)",
+    ]
+    by_accuracy = pipeline(tmp_path, "stage=runs", "stage.best=test/accuracy")
+    assert by_accuracy.stderr.count("\n") == 1
+
+
 def test_other_datasets_are_named_whatever_their_seeds_and_other_sizes_are_not(tmp_path: Path) -> None:
     root, data = tmp_path / "runs", "pipeline.datasets."
     chooses = "; choose among them by stage.where=<key>=<value>"

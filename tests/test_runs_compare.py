@@ -311,6 +311,21 @@ def test_what_is_said_where_nothing_recorded_differs(
     assert said in " ".join(compared(one, other).split())
 
 
+def test_how_rates_were_timed_is_said_below_them(tmp_path: Path) -> None:
+    """A rate of half a machine, or of a hundredth of a second, stood beside another as if it were as sure."""
+    root = tmp_path / "runs"
+    busy: dict[str, Any] = {"training_rate": {"cores_of_others": 0.5, "timed_s": 0.02, "cold": True}}
+    alone: dict[str, Any] = {"training_rate": {"cores_of_others": 0.0, "timed_s": 9.0, "cold": False}}
+    said = " ".join(compared(a_run(root, 0.5, **busy), a_run(root, 0.5, speed=4.0, **alone)).split())
+    for part in (
+        "other processes had 50% of the cores at most, in 1 of 2 runs, which slowed them",
+        "the rates of 1 of 2 runs are of one epoch or period, which starts cold",
+        "the rates of 1 of 2 runs are uncertain: timed over 20.0 ms at least",
+    ):
+        assert part in said
+    assert "the rates" not in compared(*(a_run(root, 0.5, **alone) for _ in range(2)))
+
+
 def test_runs_that_differ_in_their_seed_alone_give_a_spread(tmp_path: Path) -> None:
     root = tmp_path / "runs"
     seeds = [a_run(root, 0.5 + 0.1 * n, seed=n, data_sha256=f"{n}" * 64) for n in range(5)]

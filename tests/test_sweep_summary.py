@@ -712,6 +712,18 @@ def test_rates_of_cold_epochs_are_noted(tmp_path: Path) -> None:
     assert caveats(found) == ("the rates of 2 of 3 cells are of one epoch, which starts cold; train for two or more",)
 
 
+def test_rates_of_several_machines_are_noted(tmp_path: Path) -> None:
+    """On a cluster a node's processor may be any: the fastest cell was that of the fastest node."""
+    kinds = [{"name": "a GPU", "host": {"name": host}} for host in ("one", "other", "one")]
+    found = [
+        _with_receipt(tmp_path, at, {"training_rate": {}, "device": {"hardware": kind}})
+        for at, kind in enumerate(kinds)
+    ]
+    said = "the rates are of several machines: a GPU, host one (2 cells); a GPU, host other (1 cell)"
+    assert caveats(found) == (said,)
+    assert caveats([found[0], found[2]]) == ()
+
+
 def test_rates_of_milliseconds_are_noted(tmp_path: Path) -> None:
     found = [
         _with_receipt(tmp_path, at, {"training_rate": {"timed_s": s}}) for at, s in enumerate((0.5, 0.026, 0.0026))

@@ -7,15 +7,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pipeline.errors import plural
-from pipeline.machine.others import said_of, too_short
-from pipeline.report.table import seconds
+from pipeline.report.timed import LONGER, OF_CLOCK, OF_COLD, OF_OTHERS, of_machines, of_rates
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import read_result
 from pipeline.sweep.entries import Entry
 from pipeline.sweep.plan import Cell
 
-OF_OTHERS, OF_COLD = "which slowed them", "which starts cold"
-OF_CLOCK = "at least; train longer for surer ones"  # in what `of_times` says
 NUMBER = re.compile(r"(?<![\w.:=-])\d[\d.,e+-]*")  # not of a name, as in fp16 and gpu:0, nor of a setting
 
 
@@ -69,7 +66,9 @@ def _of_cells(found: Sequence[tuple[Cell, str]], cells: Sequence[Cell]) -> str:
 
 def of_times(entries: Sequence[Entry]) -> tuple[str, ...]:
     """What makes times of cells less comparable than the same settings would."""
-    return (*_disturbed(shares_of_others(entries)), *_cold(entries), *_short(entries))
+    receipts, period = receipts_of(entries), period_of(entries)
+    longer = LONGER if period == "epoch" else "a smaller training.validate_every gives more of them"
+    return (*of_rates(receipts, "cell", period, longer), *of_machines(receipts, "cell"))
 
 
 def receipts_of(entries: Sequence[Entry]) -> list[Mapping[str, Any]]:
@@ -96,31 +95,3 @@ def ended_early(entries: Sequence[Entry]) -> Iterator[str]:
             f"{key} ended {by.count(key)} of {plural(len(by), 'cell')}: test results and times of whole trainings are "
             "of different numbers of steps"
         )
-
-
-def _disturbed(shares: Sequence[float | None]) -> Iterator[str]:
-    """Where other processes had enough of the cores while cells were timed to disturb that."""
-    busy = [share for share in shares if share is not None and said_of(share)]
-    if busy:
-        of = plural(len(shares), "cell")
-        yield f"{said_of(max(busy))} at most, in {len(busy)} of {of}, {OF_OTHERS}"
-
-
-def _short(entries: Sequence[Entry]) -> Iterator[str]:
-    """Where rates were timed over too short a time to be sure of."""
-    receipts = receipts_of(entries)
-    timed = [one.get("training_rate", {}).get("timed_s") for one in receipts]
-    if short := [one for one in timed if too_short(one)]:
-        of = plural(len(receipts), "cell")
-        yield f"the rates of {len(short)} of {of} are uncertain: timed over {seconds(min(short))} {OF_CLOCK}"
-
-
-def _cold(entries: Sequence[Entry]) -> Iterator[str]:
-    """Where the only epoch, or period, is the one that a process starts with."""
-    receipts = receipts_of(entries)
-    cold = sum(bool(receipt.get("training_rate", {}).get("cold")) for receipt in receipts)
-    if cold:
-        period = period_of(entries)
-        fewer = "a smaller training.validate_every gives more of them"
-        longer = "train for two or more" if period == "epoch" else fewer
-        yield f"the rates of {cold} of {plural(len(receipts), 'cell')} are of one {period}, {OF_COLD}; {longer}"

@@ -17,6 +17,7 @@ from pipeline.errors import UserError
 from pipeline.experiment.settings import Settings, Text
 from pipeline.report.intervals import deviation, half_width, paired
 from pipeline.report.table import counted, figure, figure_of, median_and_range, show, show_table
+from pipeline.report.timed import of_rates
 from pipeline.runs.choices import text_of
 from pipeline.runs.differences import (
     ABSENT,
@@ -32,6 +33,7 @@ from pipeline.runs.differences import (
     foremost,
     the_same,
 )
+from pipeline.runs.json_files import read_json
 from pipeline.runs.judged_on import GIVEN_OTHERWISE, SPLITS, examples_of, says_which
 from pipeline.runs.listing import WHICH, is_of_loss
 from pipeline.runs.lookup import find_run
@@ -69,6 +71,7 @@ class Compare(AboutRuns):
         show(console, "", list(named))
         found = print_differences(console, accounts, letters(len(accounts)))
         _print_metrics(console, accounts)
+        _print_how_timed(console, accounts)
         console.print()
         for line in conclusion(accounts, found):
             console.print(line, highlight=False, markup=False)
@@ -187,6 +190,13 @@ def _print_metrics(console: Console, accounts: Sequence[Account]) -> None:
     if any(accounts[place].metrics for place in alone):
         console.print()
         _print_values(console, [accounts[place] for place in alone], [names[place] for place in alone])
+
+
+def _print_how_timed(console: Console, accounts: Sequence[Account]) -> None:
+    """What makes the rates above uncertain; that they are of several machines is a section of its own."""
+    timed = [one for one in accounts if any(metric.kind == "time" for metric in one.metrics.values())]
+    for line in of_rates([read_json(one.folder / "receipt.json") for one in timed], "run"):
+        console.print(line, highlight=False, markup=False)
 
 
 def _print_values(console: Console, accounts: Sequence[Account], names: Sequence[str]) -> None:

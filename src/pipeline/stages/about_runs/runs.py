@@ -21,10 +21,11 @@ from pipeline.errors import UserError, bad_choice
 from pipeline.experiment.settings import Settings, Sought, Text
 from pipeline.report.csv_file import csv_rows
 from pipeline.report.table import figure, file_heads, least_width, show_table
+from pipeline.report.timed import of_machines, of_rates
 from pipeline.runs.checkpoint import newest_step
 from pipeline.runs.choices import text_of as setting_text
 from pipeline.runs.conditions import check_known, check_where, condition_of, lacking, matching, misspelt
-from pipeline.runs.json_files import dangling_link, plain
+from pipeline.runs.json_files import dangling_link, plain, read_json
 from pipeline.runs.keeping import resume_words
 from pipeline.runs.listing import Listed, age_text, best_first, listed, not_listed, seconds_of, unlike, without_result
 from pipeline.runs.records import State, duration
@@ -96,7 +97,7 @@ class Runs(AboutRuns):
             print(_for_program(text), end="")
         count = _count(len(rows), len(found), len(every), root) + SHORTENED * short
         said = [count + _going_on(rows), *misspelt(among, self.where), *lacking(among, self.where)]
-        said += unlike(found, self.best) if self.best is not None else []
+        said += [*unlike(found, self.best), *_of_times(found, self.best)] if self.best is not None else []
         said += [*without_result(among), *not_listed(root, every)]
         say(messages(), "\n".join(said))
         return 0
@@ -167,6 +168,13 @@ def _show(runs: Sequence[Listed], best: str | None, columns: Sequence[str], ever
     for number, name in enumerate(others, start=1):
         console.print(f"[{number}] {name}", style="dim", highlight=False, markup=False)
     return short
+
+
+def _of_times(runs: Sequence[Listed], metric: str) -> list[str]:
+    """What makes a rate less of a choice between runs than it looks: how each was timed, and where."""
+    timed = [run for run in runs if metric in run.metrics and run.declared.get(metric, {}).get("kind") == "time"]
+    receipts = [read_json(run.folder / "receipt.json") for run in timed]
+    return [*of_rates(receipts, "run"), *of_machines(receipts, "run")]
 
 
 def shortened(name: str, every: Sequence[str]) -> str:
