@@ -205,6 +205,17 @@ def test_images_in_another_unit_are_noted(tmp_path: Path) -> None:
     assert said in result.notes
 
 
+def test_a_search_over_evaluations_is_judged_by_the_other_data(classifier: Path) -> None:
+    """The message named a metric of the validation data, which no evaluation has."""
+    searched = ("-m", "hydra/sweeper=optuna", "stage=evaluate", f"run={classifier.name}", "stage.split=all,test")
+    said = refused(classifier.parents[1], *searched, *NEW)
+    asked = "hydra.sweeper.metric=other_data/accuracy: nothing declares before the first trial whether more or less"
+    assert said.startswith(asked)
+    found = pipeline(classifier.parents[1], *searched, *NEW, "hydra.sweeper.direction=maximize")
+    assert found.returncode == 0 and "the best of 2 finished trials" in found.stdout, found.stderr
+    assert "other_data/accuracy is of 2 different sets of examples" in found.stderr
+
+
 def test_a_listing_and_a_grid_know_what_other_data_are(classifier: Path) -> None:
     """The best of the tests is none of other data; a grid judges by the accuracy on them."""
     folder = classifier.parents[1]

@@ -23,6 +23,7 @@ from test_sweep import trained
 
 from pipeline.errors import UserError
 from pipeline.runs.journal import Journal
+from pipeline.runs.listing import listed
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, Result
 from pipeline.sweep import search_claim, search_report, search_study, space
@@ -269,6 +270,34 @@ def test_without_a_metric_the_tasks_score_judges(tmp_path: Path) -> None:
     assert result.returncode == 0 and "validation/mean_absolute_error" in result.stdout, result.stderr
     again = pipeline(tmp_path, *words, "hydra.sweeper.trials=2", "loss=squared_error,huber", "sweep.retry=all")
     assert "sweep.retry=all: the trials of search that have finished stay" in again.stderr
+
+
+@pytest.mark.wide
+def test_evaluations_are_judged_by_what_they_measure(tmp_path: Path) -> None:
+    """The message asked for a direction of a validation, and with one the first evaluation had no such metric."""
+    runs = pipeline(tmp_path, *OPTUNA[:1], *OPTUNA[2:], "training.epochs=1", "seed=0,1")
+    assert runs.returncode == 0, runs.stderr
+    accuracies = {run.id: run.metrics["test/accuracy"] for run in listed(tmp_path / "runs") if "-grid-" not in run.id}
+    words = (*OPTUNA[:2], "stage=evaluate", f"run={','.join(accuracies)}", "tracking=none", "hydra.sweeper.trials=2")
+    said = refused(tmp_path, *words, "hydra.sweeper.metric=validation/accuracy")
+    assert "hydra.sweeper.metric=validation/accuracy: no such choice (did you mean test/accuracy?)" in said
+    found = pipeline(tmp_path, *words)
+    assert found.returncode == 0, found.stderr
+    best, accuracy = max(accuracies.items(), key=lambda one: one[1])
+    title, heads, first, *_ = found.stdout.splitlines()
+    assert title == "the best of 2 finished trials" and heads.split() == ["trial", "test/accuracy", "run"]
+    assert first.split()[1:] == [f"{accuracy:.4f}", best]
+    assert "the trials are ranked by test/accuracy, so chosen on the test data" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("stage", "metric"),
+    [("matmul", "best/rate"), ("graph", "largest_difference"), ("transformer", "validation/accuracy")],
+)
+def test_a_stage_without_a_validation_is_judged_by_its_headline(stage: str, metric: str, tmp_path: Path) -> None:
+    """A direction was asked for of a validation that such a stage never measures."""
+    said = refused(tmp_path, *OPTUNA[:2], f"stage={stage}", "seed=0,1")
+    assert said.startswith(f"hydra.sweeper.metric={metric}: nothing declares before the first trial")
 
 
 def a_study(folder: Path, values: dict[str, tuple[float, dict[str, Any] | None]]) -> Any:

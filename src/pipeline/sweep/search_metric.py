@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.contracts import Dataset
+from pipeline.datasets import other
 from pipeline.errors import UserError, bad_choice
 from pipeline.experiment.metrics import name_of
 from pipeline.experiment.settings import Sought
 from pipeline.runs.better import ENDS, check_direction
+from pipeline.runs.judged_on import OTHER_DATA
 from pipeline.runs.peaks import PEAKS
 from pipeline.runs.records import EPOCH, read_metrics
 from pipeline.runs.result import by_name, metrics_of, read_result
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pipeline.experiment.settings import Sweep
 
 TRAININGS = ("classifier", "train", "seq2seq")  # stages whose metrics their task and their config name
+EVALUATION = "evaluate"
 MORE = ("epoch", "loss_scale", "profiler")  # the first part of what else a training may measure
 
 
@@ -42,14 +45,17 @@ def directions_of(metrics: Sequence[str], given: Sequence[Sought] | None, experi
 
 
 def usual_metric(experiment: Experiment) -> str:
-    """What a search judges by where no metric is given: the task's score on the validation data, else the loss.
+    """What a search judges by where no metric is given: the task's score on the validation data, else the loss; of an
+    evaluation that of what it measures, and of a stage that has no such metric its headline.
 
     Raises UserError for an experiment without a dataset.
     """
-    dataset = experiment.dataset
+    stage, dataset = experiment.stage, experiment.dataset
+    if not stage.headline.startswith("test/"):
+        return stage.headline
     if not isinstance(dataset, Dataset):
         raise UserError("hydra.sweeper.metric=null: nothing says what trials are judged by; name a metric")
-    return f"validation/{dataset.task.score or 'loss'}"
+    return f"{_evaluated(experiment) or 'validation'}/{dataset.task.score or 'loss'}"
 
 
 def check_every_epoch(name: str, pruner: str, experiment: Experiment) -> None:
@@ -96,11 +102,16 @@ def _end(declared: Any) -> str:
 
 
 def _known(experiment: Experiment) -> dict[str, Any]:
-    """What a training of ours measures: by name its direction, or the metric that declares it. Else nothing."""
+    """What a training of ours, or an evaluation of a run's own data, measures: by name its direction, or the metric
+    that declares it. Else nothing."""
     stage, dataset = experiment.stage, experiment.dataset
     if not isinstance(dataset, Dataset) or not is_shipped(stage):
         return {}
     task = dataset.task
+    tested: dict[str, Any] = {f"test/{name}": direction for name, direction in task.tested.items()}
+    tested |= {f"test/{name_of(metric)}": metric for metric in experiment.training.metrics}
+    if _evaluated(experiment) == "test" and task.tested:
+        return tested
     if choice(stage) not in TRAININGS or not task.tested:
         return {}
     units = (task.unit,) if isinstance(task.unit, str) else task.may_count  # by the class: no example is read yet
@@ -112,8 +123,17 @@ def _known(experiment: Experiment) -> dict[str, Any]:
     }
     for part in ("train", "validation"):
         found |= {f"{part}/loss": "min"} | ({} if task.score is None else {f"{part}/{task.score}": task.better})
-    found |= {f"test/{name}": direction for name, direction in task.tested.items()}
-    return found | {f"test/{name_of(metric)}": metric for metric in experiment.training.metrics}
+    return found | tested
+
+
+def _evaluated(experiment: Experiment) -> str | None:
+    """Which examples an evaluation of a saved run measures; None of another stage, whose trainings have a validation.
+
+    That other data are the run's own all the same, and are then called so, is known when they have been read.
+    """
+    if choice(experiment.stage) != EVALUATION or not isinstance(experiment.dataset, Dataset):
+        return None
+    return "test" if other.named(experiment) is None else OTHER_DATA
 
 
 def value_of(run: Path, name: str, direction: Sought) -> float:

@@ -58,6 +58,8 @@ def notes(study: Study, search: Search, folder: Path) -> list[str]:
     runs = {trial.number: folder / name for trial in ranking(study) if (name := _run_of(study, trial.number))}
     gone = [str(counted(number)) for number, run in sorted(runs.items()) if not run.is_dir()]
     found = []
+    if runs and (tested := [name for name in search.metrics if name.startswith("test/")]):
+        found.append(f"the trials are ranked by {', '.join(tested)}, so chosen on the test data")
     if gone:
         found.append(f"trial {', '.join(gone)}: the run was deleted, and the study alone has its value")
     other = [str(counted(number)) for number in sorted(runs) if study.user_attrs.get(f"other data {number}")]
