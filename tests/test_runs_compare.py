@@ -345,11 +345,19 @@ def test_two_settings_with_the_same_seeds_are_compared_seed_by_seed(tmp_path: Pa
     text = compared(*first, *better)
     assert "d, e, f minus a, b, c, seed by seed" in text
     # 0.010, 0.011, 0.012: mean 0.011, half of the interval 4.303 * 0.001 / sqrt(3)
-    assert ["test/accuracy", "3", "+0.011", "±0.0025"] in words(text)
-    assert ["images_per_s", "3", "-1.5", "±4.9683", "not", "shown", "to", "differ"] in words(text)
+    assert ["test/accuracy", "3", "+0.0110", "±0.0025"] in words(text)
+    assert ["images_per_s", "3", "-1.5000", "±4.9683", "not", "shown", "to", "differ"] in words(text)
     assert "seed by seed" not in compared(*first[:2], *better)
     lost = [a_run(root, value, seed=n, lr=0.3) for n, value in enumerate((0.5, 0.6, math.inf))]
     assert ["test/accuracy", "3", "nan", "not", "shown", "to", "differ"] in words(compared(*first, *lost))
+
+
+def test_a_difference_lies_in_the_middle_of_its_interval(tmp_path: Path) -> None:
+    """The mean had two digits: -1.2 with an interval of 0.0043 round it, in which the difference, -1.164, was not."""
+    root = tmp_path / "runs"
+    first = [a_run(root, 2.0, seed=n) for n in range(3)]
+    second = [a_run(root, 0.836 + 0.001 * (n - 1) * 1.7286, seed=n, lr=0.2) for n in range(3)]
+    assert ["test/accuracy", "3", "-1.1640", "±0.0043"] in words(compared(*first, *second))
 
 
 def test_seeds_that_were_tested_on_other_examples_are_noted(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pipeline.cli.terminal import results
 from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError
 from pipeline.experiment.settings import Settings, Text
-from pipeline.report.intervals import deviation, half_width, paired
+from pipeline.report.intervals import Paired, deviation, half_width, paired
 from pipeline.report.table import counted, figure, figure_of, median_and_range, show, show_table
 from pipeline.report.timed import of_rates
 from pipeline.runs.choices import text_of
@@ -250,14 +250,18 @@ def _print_paired(console: Console, first: Mapping[str, Account], second: Mappin
         before, after = ({seed: pair[side].metrics[name].value for seed, pair in pairs.items()} for side in (0, 1))
         found = paired(after, before)
         if found is not None:
-            interval = "" if found.half is None else f"±{figure(found.half)}"
-            rows.append(
-                (name, str(found.n), signed(found.mean), interval, "" if found.shown else "not shown to differ")
-            )
+            rows.append((name, str(found.n), *_interval(found), "" if found.shown else "not shown to differ"))
     if rows:
         title = f"{', '.join(second)} minus {', '.join(first)}, seed by seed"
         console.print()
         show_table(console, Table(title, ("", "n", "mean", "95 %", ""), tuple(rows)))
+
+
+def _interval(found: Paired) -> tuple[str, str]:
+    """The mean difference and half of its interval, with digits alike: two of the mean may lie outside of it."""
+    if found.half is None:
+        return signed(found.mean), ""
+    return f"{'+' if found.mean > 0 else ''}{figure(found.mean)}", f"±{figure(found.half)}"
 
 
 def _number(account: Account, name: str) -> str:
