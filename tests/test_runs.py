@@ -291,7 +291,7 @@ def test_a_metric_measured_by_other_versions_is_named(tmp_path: Path) -> None:
     assert listing.unlike([second, first], "test/accuracy") == []
     assert listing.unlike([newest, second, first], "images_per_s") == []
     said = (
-        "test/accuracy was measured by several versions of the package, which differ in "
+        "test/accuracy was measured by several versions of the code, which differ in "
         "tasks.sequence_to_sequence, metrics.total: what it means may have changed; "
         "stage=compare says how two runs differ"
     )
@@ -300,6 +300,31 @@ def test_a_metric_measured_by_other_versions_is_named(tmp_path: Path) -> None:
     write_json(second.folder / "code.json", {"pipeline.backends.shared.progress": "newer"})
     assert "differ in backends.shared.progress:" in listing.unlike([second, first], "images_per_s")[0]
     assert listing.unlike([second, first], "wall_time_s") == []
+
+
+def test_a_metric_of_the_users_that_means_something_else_is_named(tmp_path: Path) -> None:
+    """By a margin that was doubled in an edit the newest run came first, and by the recall that of an easier digit."""
+    root = tmp_path / "runs"
+    for number, (digit, own) in enumerate(((0, "a"), (0, "b"), (3, "b"))):
+        made = a_run(root, 0.5, ago=9 - number)
+        nodes = [{"_target_": "mine.Margin"}, {"_target_": "mine.other.Recall", "digit": digit}]
+        loss = {"_target_": "mine.losses.Loss"}
+        config = CONFIG | {"training": {"metrics": nodes}, "loss": loss}
+        (made / "config.yaml").write_text(json.dumps(config))
+        write_json(made / "code.json", {"mine": own, "mine.losses": own, "mine.other": "a"})
+        result = read_json(made / "result.json")
+        write_json(made / "result.json", result | {"scalars": result["scalars"] | {"test/margin": 1, "test/recall": 1}})
+    newest, second, first = listing.listed(root)
+    edited = "was measured by several versions of the code, which differ in {}: what it means may have changed; {}"
+    compare = "stage=compare says how two runs differ"
+    assert listing.unlike([second, first], "test/margin") == [f"test/margin {edited.format('mine', compare)}"]
+    assert listing.unlike([second, first], "test/loss") == [f"test/loss {edited.format('mine.losses', compare)}"]
+    for metric in ("test/accuracy", "test/recall"):
+        assert listing.unlike([second, first], metric) == []
+    assert listing.unlike([newest, second], "test/margin") == []
+    (line,) = listing.unlike([newest, second], "test/recall")
+    shown = "[{_target_: 'mine.Margin'}, {_target_: 'mine.other.Recall', digit: 3}]"
+    assert line.startswith(f"test/recall is not compared across training.metrics={shown},[")
 
 
 def test_rates_of_others_load_of_a_cold_epoch_and_of_several_machines_are_noted(tmp_path: Path) -> None:

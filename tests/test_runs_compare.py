@@ -233,6 +233,17 @@ def test_a_loss_of_other_settings_or_examples_is_not_subtracted(tmp_path: Path) 
     assert ["test/accuracy", "0.5000", "0.5000"] in found
 
 
+def test_a_metric_of_other_settings_is_not_subtracted(tmp_path: Path) -> None:
+    """The recall of one digit was subtracted from that of another, which has the same name."""
+    accounts = []
+    for settings in ({"digit": 0}, {"digit": 0, "called": None}, {"digit": 3}):
+        nodes = [{"_target_": "mine.Recall", **settings}, {"_target_": "pipeline.metrics.brier.Brier"}]
+        journal = Journal.begin(tmp_path / "runs", "of", {"training": {"metrics": nodes}})
+        accounts.append(account_of(journal.folder))
+    for metric, unlike in (("test/recall", [False, False, True]), ("test/brier", [False] * 3)):
+        assert [_are_unlike((accounts[0], one), metric) for one in accounts] == unlike
+
+
 def test_a_setting_of_the_loss_that_an_older_run_lacks_and_that_is_unset_is_no_difference(tmp_path: Path) -> None:
     loss = {"_target_": "pipeline.losses.cross_entropy.CrossEntropy"}
     accounts = []

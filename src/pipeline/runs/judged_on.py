@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from pipeline.machine.regular_file import read_regular
 from pipeline.runs.json_files import object_of, read_json
@@ -31,14 +32,43 @@ def says_which(keys: Iterable[str]) -> list[str]:
     return [key for key in keys if key.partition(".")[0] == "dataset" and key not in GIVEN_OTHERWISE]
 
 
-def measured_otherwise(runs: Iterable[Path], metric: str) -> list[str]:
-    """The modules of this package that say what a metric is, and that were edited between these runs."""
+def asked_for(config: Mapping[str, Any], metric: str) -> Mapping[str, Any] | None:
+    """The node of training.metrics that a metric of a test comes from, without what is unset; `config`: by dotted keys.
+
+    None where the config does not say it: its task measures it, or the metric's class gives it another name.
+    """
+    split, _, name = metric.partition("/")
+    nodes = config.get("training.metrics")
+    if HELD_OUT.get(split) != "test" or not isinstance(nodes, list | tuple):
+        return None
+    found = (node for node in nodes if isinstance(node, Mapping) and _called(node) == name)
+    return next(({key: value for key, value in node.items() if value is not None} for node in found), None)
+
+
+def _called(node: Mapping[str, Any]) -> str:
+    """What a metric is called by its config, as experiment.metrics.name_of has it of the metric itself."""
+    module, _, cls = str(node.get("_target_")).rpartition(".")
+    given = node.get("name") or node.get("called") or str(node.get("metric", "")).rpartition(".")[2]
+    return str(given or (module.rpartition(".")[2] if module.startswith("pipeline.") else cls.lower()))
+
+
+def user_modules(config: Mapping[str, Any], metric: str) -> set[str]:
+    """The modules of the user's that say what a metric is: of its own class, or of the loss's; `config`: by dotted
+    keys."""
+    node = asked_for(config, metric) or {}
+    targets = [node.get("_target_"), config.get("loss") if metric.endswith("/loss") else None]
+    return {str(target).rpartition(".")[0] for target in targets if target}
+
+
+def measured_otherwise(runs: Iterable[Path], metric: str, own: Collection[str] = ()) -> list[str]:
+    """The modules that say what a metric is, those of this package and the user's `own`, which were edited between
+    these runs."""
     measuring = MEASURING if metric.partition("/")[0] in SPLITS else TIMING if metric.endswith("_per_s") else ()
     inside = tuple(f"{module}." for module in measuring)
     hashes: dict[str, set[str]] = {}
     for text in dict.fromkeys(_text_of(run / "code.json") for run in runs):  # most runs have the same
         for module, sha256 in object_of(text).items():
-            if f"{module}.".startswith(inside):
+            if f"{module}.".startswith(inside) or module in own:
                 hashes.setdefault(module.removeprefix("pipeline."), set()).add(sha256)
     return [module for module, found in hashes.items() if len(found) > 1]
 

@@ -23,7 +23,16 @@ from pipeline.runs.as_typed import with_names
 from pipeline.runs.better import better_of, check_direction
 from pipeline.runs.choices import text_of as setting_text
 from pipeline.runs.json_files import read_json
-from pipeline.runs.judged_on import GIVEN_OTHERWISE, OTHER_DATA, SPLITS, examples_of, measured_otherwise, says_which
+from pipeline.runs.judged_on import (
+    GIVEN_OTHERWISE,
+    OTHER_DATA,
+    SPLITS,
+    asked_for,
+    examples_of,
+    measured_otherwise,
+    says_which,
+    user_modules,
+)
 from pipeline.runs.lookup import reap_these, run_folders, status_now
 from pipeline.runs.records import EPOCH, Status, loaded_by_groups, parse, read_config, read_status
 from pipeline.runs.result import read_result
@@ -120,14 +129,18 @@ def is_of_loss(key: str) -> bool:
 
 
 def unlike(runs: Sequence[Listed], metric: str) -> list[str]:
-    """A line where a metric of these runs is of different losses, or of different data: then none is better for it.
+    """A line where a metric of these runs is of different losses or settings, or of different data: then none is better
+    for it.
 
-    And one where other versions of this package measured it, by whose code it may mean something else.
+    And one where other versions of the code measured it, by which it may mean something else.
     """
     having = [run for run in runs if metric in run.metrics]
     several = []
     if metric.endswith("/loss"):
         several += _differing(having, [key for run in having for key in run.config if is_of_loss(key)])
+    asked = [asked_for(run.config, metric) for run in having]
+    if any(one != asked[0] for one in asked):
+        several += _differing(having, ["training.metrics"])
     if metric.partition("/")[0] in SPLITS:
         several += _of_other_examples(having, metric)
     lines = _of_other_versions(having, metric)
@@ -139,11 +152,12 @@ def unlike(runs: Sequence[Listed], metric: str) -> list[str]:
 
 def _of_other_versions(runs: Sequence[Listed], metric: str) -> list[str]:
     """A line where what says what the metric is was edited between these runs: an update of the package, perhaps."""
-    edited = measured_otherwise((run.folder for run in runs), metric)
+    own = {module for run in runs for module in user_modules(run.config, metric)}
+    edited = measured_otherwise((run.folder for run in runs), metric, own)
     if not edited:
         return []
     return [
-        f"{metric} was measured by several versions of the package, which differ in {cut(', '.join(edited), 300)}: "
+        f"{metric} was measured by several versions of the code, which differ in {cut(', '.join(edited), 300)}: "
         "what it means may have changed; stage=compare says how two runs differ"
     ]
 

@@ -34,7 +34,7 @@ from pipeline.runs.differences import (
     the_same,
 )
 from pipeline.runs.json_files import read_json
-from pipeline.runs.judged_on import GIVEN_OTHERWISE, SPLITS, examples_of, says_which
+from pipeline.runs.judged_on import GIVEN_OTHERWISE, SPLITS, asked_for, examples_of, says_which
 from pipeline.runs.listing import WHICH, is_of_loss
 from pipeline.runs.lookup import find_run
 from pipeline.runs.records import read_status
@@ -279,13 +279,17 @@ def _difference(accounts: Sequence[Account], name: str) -> tuple[str, ...]:
 
 
 def _are_unlike(accounts: Sequence[Account], name: str) -> bool:
-    """Whether a metric is of different losses, or of other examples: another seed has others for validation."""
+    """Whether a metric is of different losses or settings, or of other examples: another seed has others to
+    validate on."""
     configs = [one.sections["config"] for one in accounts]
     if name.endswith("/loss"):
         # Without what is unset: runs of before lack settings that have been added since.
         losses = [{key: one[key] for key in one if is_of_loss(key) and one[key] is not None} for one in configs]
         if losses[0] != losses[1]:
             return True
+    asked = [asked_for(one, name) for one in configs]
+    if any(one != asked[0] for one in asked):
+        return True
     examples = {examples_of(one.folder, name) for one in accounts}
     changed = {key for key in {*configs[0], *configs[1]} if configs[0].get(key) != configs[1].get(key)}
     if None in examples:  # a run of before receipts held it: by the settings
