@@ -23,7 +23,7 @@ from typing import Any
 
 import filelock
 import pytest
-from command import with_small_disk
+from command import pipeline, with_small_disk
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -583,6 +583,23 @@ def test_without_artifacts(uri: str, tmp_path: Path) -> None:
     assert tracker.close(LONG) == f"synced as run {run_id_of(journal.folder)}"
     assert files_of(uri, run_id_of(journal.folder)) == set()
     assert client_of(uri).get_run(run_id_of(journal.folder)).data.metrics["result/accuracy"] == 0.75
+
+
+@pytest.mark.wide
+def test_a_grid_with_nothing_left_to_run_says_what_mlflow_lacks(uri: str, tmp_path: Path) -> None:
+    """The next run would send it, and such a grid is none: what a server that was down had missed was lost silently."""
+    words = ("-m", "dataset=digits", "model=linear", "training.epochs=1", "seed=0,1")
+    down = f"tracking.uri=http://127.0.0.1:{free_port()}"
+    first = pipeline(tmp_path, *words, down)
+    assert first.returncode == 0 and "not reachable" in first.stderr, first.stderr
+    (grid,) = (tmp_path / "runs").glob("*-grid-*")
+    wait_until(lambda: not follow.is_locked(grid))
+    again = pipeline(tmp_path, *words, down)
+    command = "python -m pipeline.tracking sync runs"
+    assert f"MLflow lacks 2 of 2 runs, or a part of them; `{command}` sends them\n" in again.stderr
+    typed = [sys.executable, *command.split()[1:], "--uri", uri]
+    assert subprocess.run(typed, cwd=tmp_path, capture_output=True, check=False).returncode == 0
+    assert "MLflow" not in pipeline(tmp_path, *words, down).stderr
 
 
 @pytest.mark.wide

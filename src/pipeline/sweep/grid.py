@@ -28,6 +28,7 @@ from pipeline.sweep.plan import Cell, Decision, Verdict, compose_cell, decide, n
 from pipeline.sweep.schedule import Outcome
 from pipeline.sweep.search_metric import check_best
 from pipeline.sweep.session import MakeExecutor, Session, edited_meanwhile, write
+from pipeline.tracking.tracker import left_behind
 
 WORDS: dict[Verdict, str] = {
     "run": "to run",
@@ -76,6 +77,8 @@ def run_grid(
     if runs or stopped is not None:
         name = None if "name" in first.swept else composer.config(overrides[0]).get("name")
         outcomes = record(str(name or "grid"), first, decisions, executor, console, history)
+    elif lacking := left_behind([decision.run for decision in decisions if decision.run is not None]):
+        say(console, lacking)  # the next run sends it, and this is none
     found = entries_of(decisions, outcomes)
     summary.show(results(), found, settings)
     for note in below_table(found, summary.shown(found, settings)):

@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -120,7 +120,31 @@ class Tracker:
 
     @property
     def _sync(self) -> str:
-        return f"python -m pipeline.tracking sync {shlex.quote(str(self.folder.parent))}"
+        return sync_words(self.folder.parent)
+
+
+def sync_words(root: Path) -> str:
+    """The command that sends what MLflow lacks of the runs in a folder."""
+    return f"python -m pipeline.tracking sync {shlex.quote(str(root))}"
+
+
+def left_behind(runs: Sequence[Path]) -> str | None:
+    """Which of these runs, of one folder, MLflow lacks in part, and the command that sends them; None where it has all.
+
+    What another process is sending is not lacking.
+    """
+    from pipeline.tracking.follow import is_due, is_locked
+
+    due = [run for run in runs if is_due(run) and not is_locked(_followed(run))]
+    if not due:
+        return None
+    return f"MLflow lacks {len(due)} of {len(runs)} runs, or a part of them; `{sync_words(due[0].parent)}` sends them"
+
+
+def _followed(run: Path) -> Path:
+    """The run whose tracker sends it: a cell's is that of its grid."""
+    record = records.read(run)
+    return run if record is None or record.grid is None else run.parent / Path(record.grid).name
 
 
 def start(tracking: Tracking, journal: Journal, grid: str | None = None) -> Tracker | None:
