@@ -97,7 +97,8 @@ class Runs(AboutRuns):
             print(_for_program(text), end="")
         count = _count(len(rows), len(found), len(every), root) + SHORTENED * short
         said = [count + _going_on(rows), *misspelt(among, self.where), *lacking(among, self.where)]
-        said += [*unlike(found, self.best), *_of_times(found, self.best)] if self.best is not None else []
+        if self.best is not None:
+            said += [*_on_the_test(found, self.best), *unlike(found, self.best), *_of_times(found, self.best)]
         said += [*without_result(among), *not_listed(root, every)]
         say(messages(), "\n".join(said))
         return 0
@@ -168,6 +169,15 @@ def _show(runs: Sequence[Listed], best: str | None, columns: Sequence[str], ever
     for number, name in enumerate(others, start=1):
         console.print(f"[{number}] {name}", style="dim", highlight=False, markup=False)
     return short
+
+
+def _on_the_test(runs: Sequence[Listed], metric: str) -> list[str]:
+    """That the best of several runs was chosen on the data that were to judge it, and the metric that would not be."""
+    if len(runs) < 2 or not metric.startswith("test/"):
+        return []
+    other = metric.replace("test/", "validation/", 1)
+    unseen = f"; stage.best={other} chooses without them" if all(other in run.metrics for run in runs) else ""
+    return [f"the first of {len(runs):,} runs is the best by {metric}, so chosen on the test data{unseen}"]
 
 
 def _of_times(runs: Sequence[Listed], metric: str) -> list[str]:
