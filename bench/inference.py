@@ -32,7 +32,7 @@ def compare(name: str, source: Path, rounds: int) -> list[dict[str, object]]:
     """One net on each backend and by each export, and torch against its own export, size by size."""
     ours = {on: Side(f"{name} on {on}", partial(passes, source, on)) for on in ("torch", "tensorflow", "jax")}
     with tempfile.TemporaryDirectory() as folder:
-        exports = {form: exported(source, folder, form) for form in ("torch_export", "onnx")}
+        exports = {form: exported(source, f"{folder}/{form}", form) for form in ("torch_export", "onnx")}
         theirs = {form: Side(f"{name} by {form}", partial(of_export, form, path)) for form, path in exports.items()}
         alternate([*ours.values(), *theirs.values()], rounds)
     rows = []
@@ -45,7 +45,8 @@ def compare(name: str, source: Path, rounds: int) -> list[dict[str, object]]:
 
 
 def exported(source: Path, folder: str, form: str) -> str:
-    """The folder that holds the run's export."""
+    """The folder that holds the run's export; `folder`: where that run is made."""
+    Path(folder).mkdir()
     run = pipeline_in(folder, "stage=export", f"run={source}", f"stage.format={form}", "tracking=none")
     return str(run / "artifacts/export" / form)
 
