@@ -3,6 +3,7 @@ asked for."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -130,3 +131,15 @@ def test_what_builds_on_a_part_of_ours_is_for_what_its_author_says() -> None:
     digits = experiment("torch")
     finer = type("Fine", (type(digits.dataset),), {"task": Finer})
     check_training(replace(digits, dataset=finer()))
+
+
+@pytest.mark.parametrize(
+    ("choices", "said"),
+    [
+        ({"optimizer": ("sgd", {"nesterov": True})}, "needs optimizer.momentum above 0, such as 0.9"),
+        ({"model": ("gpt", {"key_heads": 3, "heads": 4})}, "model.heads=4 cannot share them evenly"),
+    ],
+)
+def test_a_second_key_in_a_message_is_named_as_it_is_typed(choices: dict[str, Choice], said: str) -> None:
+    with pytest.raises(UserError, match=f"{re.escape(said)}$"):
+        experiment("torch", **choices)  # type: ignore[arg-type]

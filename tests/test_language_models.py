@@ -540,15 +540,15 @@ def test_what_does_not_go_together_is_refused_before_the_run(tmp_path: Path) -> 
             "use stage=long_range; or dataset=moby_dick"
         ),
         ("stage=transformer", "model.width=30"): (
-            "model.width=30: not divisible by heads=4; the nearest that fits is heads=3"
+            "model.width=30: not divisible by model.heads=4; the nearest that fits is model.heads=3"
         ),
         ("experiment=gpt_tiny", "model.heads=5"): (
-            "model.width=128: not divisible by heads=5; the nearest that fits is heads=4"
+            "model.width=128: not divisible by model.heads=5; the nearest that fits is model.heads=4"
         ),
         ("experiment=gpt_tiny", "model.width=12", "model.heads=5"): (  # 4 would be refused next: an odd width
-            "model.width=12: not divisible by heads=5; the nearest that fits is heads=6"
+            "model.width=12: not divisible by model.heads=5; the nearest that fits is model.heads=6"
         ),
-        ("experiment=gpt_tiny", "model.width=15"): ("model.width=15: not divisible by heads=4"),
+        ("experiment=gpt_tiny", "model.width=15"): ("model.width=15: not divisible by model.heads=4"),
         (
             "stage=transformer",
             "dataset=text",

@@ -369,13 +369,14 @@ REFUSED = {
     "dataset=burgers backend=jax": "backend=jax with solver=deepxde: DeepXDE has no L-BFGS on JAX, and the recipe ...",
     "dataset=burgers dataset.boundary=0": "dataset.boundary=0 and dataset.initial=160: no point for the condition 'u "
     "at the ends' of burgers; give more",
-    "dataset=ode solver=adam solver.steps=100 solver.resample=100": "solver.resample=100: no step of steps=100 is "
-    "left for new points; give less",
+    "dataset=ode solver=adam solver.steps=100 solver.resample=100": "solver.resample=100: no step of "
+    "solver.steps=100 is left for new points; give less",
     "solver=gauss_newton backend=torch": "solver=gauss_newton with backend=torch: it runs on jax; use backend=jax",
     "solver=gauss_newton precision=fp32": "precision=fp32 with solver=gauss_newton: it computes in fp64; use ...",
     "dataset=function dataset.boundary=4": "dataset.boundary: no such key...",
     "solver=gauss_newton solver.start=features": "solver.start=features: spreads the neurons over coordinates in ...",
-    "solver=gauss_newton solver.damping=1e-15": "solver.damping=1e-15: has to lie within least_damping=1e-14 and 1e+08",
+    "solver=gauss_newton solver.damping=1e-15": "solver.damping=1e-15: has to lie within solver.least_damping=1e-14 "
+    "and 1e+08",
     "solver=gauss_newton solver.damping=1e9": "solver.damping=1000000000.0: has to lie within ...",
     "dataset=ode solver=adam solver.conditions=hard solver.condition_weight=10.0": "solver.condition_weight=10.0 with "
     "solver.conditions=hard: no condition of Ode is left as a term of the loss; leave it out",

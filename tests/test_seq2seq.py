@@ -439,7 +439,7 @@ def test_an_alphabet_of_digits_is_no_number() -> None:
         (("stage=transformer", "dataset=dates"), "its task is SequenceToSequence, not LanguageModelling"),
         (("stage=seq2seq", "dataset=digits"), "its task is Classification, not SequenceToSequence"),
         (("stage=seq2seq", "loss=hinge"), "loss=hinge with dataset=dates: some of its targets are padding"),
-        (("stage=seq2seq", "model.heads=3"), "width=64: not divisible by heads=3"),
+        (("stage=seq2seq", "model.heads=3"), "width=64: not divisible by model.heads=3"),
         (("stage=seq2seq", "dataset.train=110000"), "there are 109,573 days"),
         (("stage=seq2seq", "dataset=reversals", "dataset.shortest=9", "dataset.longest=8"), "dataset.longest=8: is"),
         (("stage=seq2seq", "dataset=reversals", "dataset.characters=aba"), "has a character twice"),

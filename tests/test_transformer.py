@@ -342,10 +342,13 @@ def test_the_figure_of_attention_says_of_which_text_it_is(
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"width": 30}, "width=30: not divisible by heads=4"),
-        ({"heads": 4, "key_heads": 3}, "key_heads=3: heads=4 cannot share them evenly"),
-        ({"width": 12, "positions": "rotary"}, "positions=rotary: needs heads of an even width, not 3; .* heads=3"),
-        ({"width": 2**32 - 5, "heads": 2}, "nearest that fits is heads=1"),  # a prime: half a minute went by
+        ({"width": 30}, "width=30: not divisible by model.heads=4"),
+        ({"heads": 4, "key_heads": 3}, "key_heads=3: model.heads=4 cannot share them evenly"),
+        (
+            {"width": 12, "positions": "rotary"},
+            "positions=rotary: needs heads of an even width, not 3; .* model.heads=3",
+        ),
+        ({"width": 2**32 - 5, "heads": 2}, "nearest that fits is model.heads=1"),  # a prime: half a minute went by
     ],
 )
 def test_sizes_that_do_not_fit(settings: dict[str, Any], said: str) -> None:

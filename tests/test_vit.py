@@ -93,6 +93,6 @@ def test_every_step_is_the_same(of_torch: Path, tmp_path: Path, backend: str) ->
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     said = refused(tmp_path, "dataset=digits", "model=vit", "model.heads=3")
-    assert "width=64: not divisible by heads=3" in said
+    assert "width=64: not divisible by model.heads=3" in said
     with pytest.raises(ValueError, match="patch=5: does not divide 8x8 images; use 1, 2, 4, 8"):
         Vit(patch=5).torch(Shapes((8, 8, 1), (10,)))

@@ -53,7 +53,7 @@ class Gpt(Model):
     def __post_init__(self) -> None:
         check_heads(self.width, self.heads, self.positions)
         if self.heads % self._key_heads:
-            raise ValueError(f"key_heads={self.key_heads}: heads={self.heads} cannot share them evenly")
+            raise ValueError(f"key_heads={self.key_heads}: model.heads={self.heads} cannot share them evenly")
 
     @property
     def _key_heads(self) -> int:

@@ -22,7 +22,7 @@ class Sgd(Optimizer):
 
     def __post_init__(self) -> None:
         if self.nesterov and self.momentum == 0:
-            raise ValueError("nesterov=true: needs a momentum above 0")
+            raise ValueError("nesterov=true: needs optimizer.momentum above 0, such as 0.9")
 
     def slots(self) -> int:
         return 1 if self.momentum else 0

@@ -65,9 +65,9 @@ def check_heads(width: int, heads: int, positions: Positions = "none") -> None:
     unit = 2 if positions == "rotary" else 1  # numbers of a head that belong together: rotary positions turn pairs
     if width % heads == 0 and width // heads % unit == 0:
         return
-    near = "" if width % unit else f"; the nearest that fits is heads={_nearest_divisor(width // unit, heads)}"
+    near = "" if width % unit else f"; the nearest that fits is model.heads={_nearest_divisor(width // unit, heads)}"
     if width % heads:
-        raise ValueError(f"width={width}: not divisible by heads={heads}{near}")
+        raise ValueError(f"width={width}: not divisible by model.heads={heads}{near}")
     raise ValueError(f"positions=rotary: needs heads of an even width, not {width // heads}{near}")
 
 

@@ -36,7 +36,7 @@ class GaussNewton(Own):
         super().__post_init__()
         if not self.least_damping <= self.damping <= MOST:
             raise ValueError(
-                f"damping={self.damping}: has to lie within least_damping={self.least_damping} and {MOST:g}"
+                f"damping={self.damping}: has to lie within solver.least_damping={self.least_damping} and {MOST:g}"
             )
 
     def numbers(self, parameters: int, residuals: int) -> int:

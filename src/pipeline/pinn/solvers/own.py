@@ -58,14 +58,14 @@ class Own(Solver):
     def __post_init__(self) -> None:
         if self.start == "features" and self.scale is None:
             raise ValueError(
-                "start=features: spreads the neurons over coordinates in [-scale, scale], and scale is null; set it "
-                "too, such as solver.scale=1.0"
+                "start=features: spreads the neurons over coordinates in [-scale, scale], and solver.scale is null; "
+                "set it too, such as solver.scale=1.0"
             )
         if self.adaptive and not self.resample:
-            raise ValueError("adaptive=true: points are redrawn every `resample` steps, which is 0; set it too")
+            raise ValueError("adaptive=true: points are redrawn every solver.resample steps, which is 0; set it too")
         if self.resample >= self.steps:
             raise ValueError(
-                f"resample={self.resample}: no step of steps={self.steps} is left for new points; give less"
+                f"resample={self.resample}: no step of solver.steps={self.steps} is left for new points; give less"
             )
 
     def hard_for(self, problem: Problem) -> bool:
