@@ -245,8 +245,8 @@ def test_problems_and_features_are_refused_before_the_run(tmp_path: Path) -> Non
         "augmentation=images: takes images (height, width, channels); the examples of this dataset have shape (5,)"
     )
     assert refused(tmp_path, "stage=pinn", "dataset=ode", "augmentation=images") == (
-        "augmentation with stage=pinn: a problem has no batches and no classes; solver= and its settings say how it is "
-        "trained"
+        "augmentation with stage=pinn: a problem has no batches and no classes; leave it out: solver= and its "
+        "settings say how it is trained"
     )
 
 

@@ -65,7 +65,7 @@ def verdict(words: Sequence[str]) -> str | None:
     said: list[str | None] = []
 
     def check(config: Mapping[str, Any], keys: Sequence[str]) -> int:
-        check_stage(load_checked(config), keys)
+        check_stage(load_checked(config, keys), keys)
         return 0
 
     try:

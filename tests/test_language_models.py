@@ -521,11 +521,7 @@ def test_what_does_not_go_together_is_refused_before_the_run(tmp_path: Path) -> 
         ),
         ("stage=transformer", "dataset=digits"): (
             "dataset=digits with stage=transformer: its task is Classification, not LanguageModelling; "
-            "use stage=classifier; or dataset=moby_dick"
-        ),
-        ("stage=transformer", "dataset=digits", "model=gpt"): (  # all that goes with each, at once
-            "dataset=digits with stage=transformer: its task is Classification, not LanguageModelling; "
-            "use stage=classifier model=mlp; or dataset=moby_dick"
+            "use stage=classifier model=mlp; or dataset=moby_dick"  # all that goes with each, at once
         ),
         ("stage=transformer", "model=mlp"): (
             "model=mlp with dataset=moby_dick: it takes numbers, and the examples of this dataset are tokens; "

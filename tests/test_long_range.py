@@ -310,6 +310,7 @@ def test_points_that_coincide_are_seen_in_the_figure(tmp_path: Path, monkeypatch
             "dataset.distance: set for every cell by stage.models, stage.distances and stage.lengths; set it there",
         ),
         (("model=gru",), "model: set for every cell by stage.models"),
+        (("model=cnn",), "model: set for every cell by stage.models"),  # which takes no tokens: no other would do
         (
             ("optimizer.learning_rate=0.1",),
             "optimizer.learning_rate: set for every cell by stage.models, stage.distances and stage.lengths; set it ",

@@ -344,8 +344,12 @@ REFUSED = {
     "model=mlp": "model=mlp with stage=pinn: not a network for problems; model=fnn is one",
     "dataset=mnist model=mlp": "dataset=mnist with stage=pinn: not a problem; use dataset=ode model=fnn",
     "solver=none": "solver=none with stage=pinn: solves nothing; choose one, such as solver=deepxde",
-    "optimizer=sgd": "optimizer with stage=pinn: a problem has no batches and no classes; solver= and its settings say "
-    "how it is trained",
+    "model=mlp loss=hinge optimizer=sgd": "model=mlp with stage=pinn: not a network for problems; use model=fnn "
+    "without loss, optimizer",
+    "optimizer=sgd": "optimizer with stage=pinn: a problem has no batches and no classes; leave it out: solver= and "
+    "its settings say how it is trained",
+    "optimizer=sgd loss=mse loader=threads": "optimizer, loss, loader with stage=pinn: a problem has no batches and no "
+    "classes; leave them out: solver= and its settings say how it is trained",
     "training.epochs=3": "training.epochs with stage=pinn: a problem has no batches and no classes; ...",
     "loss=mse": "loss with stage=pinn: ...",
     "loader=threads": "loader with stage=pinn: ...",
@@ -404,10 +408,11 @@ OUTSIDE = {
         "solver=deepxde_adam with stage=classifier: solves problems; use solver=none, or stage=pinn dataset=ode "
         "model=fnn"
     ),
+    "stage=matmul solver=adam": "solver=adam with stage=matmul: has no effect there; leave out solver",
+    "dataset=ode loss=hinge optimizer=sgd": "dataset=ode with stage=classifier: is a problem; use stage=pinn model=fnn "
+    "without loss, optimizer, or another dataset",
     "stage=amp dataset=ode": "dataset=ode with stage=amp: is a problem; use stage=pinn model=fnn, or another dataset",
-    "stage=devices solver=adam": (
-        "solver=adam with stage=devices: solves problems; use solver=none, or stage=pinn dataset=ode model=fnn"
-    ),
+    "stage=devices solver=adam": ("solver=adam with stage=devices: has no effect there; leave out solver"),
 }
 
 

@@ -45,7 +45,7 @@ def test_its_command_is_taken(words: str, tmp_path: Path, monkeypatch: pytest.Mo
     taken: list[str] = []
 
     def check(config: Mapping[str, Any], keys: Sequence[str]) -> int:
-        experiment = load_checked(config)
+        experiment = load_checked(config, keys)
         check_stage(experiment, keys)
         taken.append(experiment.name)
         return 0

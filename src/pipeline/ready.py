@@ -106,17 +106,17 @@ def _built(config: Config, overridden: Sequence[str]) -> Experiment:
 
     whole = _whole(config, overridden)
     if stage_of(config).starts_from_run:
-        return _load_saved(whole, Path(whole["run"]), "run")
-    return load_checked(whole)
+        return _load_saved(whole, Path(whole["run"]), "run", overridden)
+    return load_checked(whole, overridden)
 
 
-def _load_saved(config: Config, folder: Path, key: str) -> Experiment:
+def _load_saved(config: Config, folder: Path, key: str, overridden: Sequence[str] = ()) -> Experiment:
     """`load_checked` for the config of a saved run. Where the run's own settings are refused, says who has them."""
     from pipeline.runs.records import read_config
     from pipeline.runs.saved import made_by
 
     try:
-        return load_checked(config)
+        return load_checked(config, overridden)
     except (Impossible, Lacking):
         raise
     except UserError as error:
@@ -147,7 +147,7 @@ def _whole(config: Config, overridden: Sequence[str]) -> Config:
     return located(config)
 
 
-def load_checked(config: Config) -> Experiment:
+def load_checked(config: Config, overridden: Sequence[str] = ()) -> Experiment:
     """The experiment of a composed config whose groups go together. Imports no framework.
 
     Raises UserError, and Impossible for choices that do not go together.
@@ -159,18 +159,19 @@ def load_checked(config: Config) -> Experiment:
     experiment = load(config)
     check_run(experiment)
     check_processes(experiment)
-    if not check_problem(experiment):
+    solves = check_problem(experiment, overridden)
+    experiment.stage.check_keys(experiment, overridden)  # first: another choice in its place would be refused as well
+    if not solves:
         check_training(experiment)
     return experiment
 
 
 def check_stage(experiment: Experiment, overridden: Sequence[str], swept: Sequence[str] = ()) -> None:
-    """Ask the stage, and refuse keys that it does not read. Raises UserError."""
+    """Ask the stage, and refuse keys that have no effect. Raises UserError."""
     from pipeline.experiment.effects import check_read
 
     check_read(experiment, overridden, swept)
     experiment.stage.check(experiment)
-    experiment.stage.check_keys(experiment, overridden)
 
 
 def _check_device(experiment: Experiment, place: Place) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pipeline.contracts import Part, Stage
+from pipeline.contracts import Part
 from pipeline.contracts.physics import Network, Problem, Solver
 from pipeline.errors import Impossible, UserError
 from pipeline.experiment.checks import MODELS
@@ -39,36 +39,56 @@ CHECKPOINT = "training.checkpoint."  # of that group, what decides no result and
 OF_IMAGES = ("loader", "augmentation", "optimizer", "loss", "schedule", "training")
 
 
-def check_problem(experiment: Experiment) -> bool:
-    """Whether the experiment is about a problem, not images. Raises UserError for a mixture of both."""
+def check_problem(experiment: Experiment, keys: Iterable[str]) -> bool:
+    """Whether the experiment is about a problem, not images. Raises UserError for a mixture of both.
+
+    `keys`: the user's, of which some may be read by trainings on data alone.
+    """
     stage = experiment.stage
     if stage.starts_from_run:
         return PARTS["dataset"][0](experiment.dataset)
     solves = stage.solves
     of_problem = {key: is_one(experiment.part(key)) for key, (is_one, *_) in PARTS.items()}
     wrong = [key for key, is_one in of_problem.items() if is_one != solves]
+    of_data = [key for key in keys if group_of(key) in OF_IMAGES and not key.startswith(CHECKPOINT)]
     if wrong:
         named = f"{wrong[0]}={choice(experiment.part(wrong[0]))} with stage={choice(stage)}"
-        raise UserError(f"{named}: {_wanted(wrong) if solves else _unwanted(experiment, wrong, of_problem)}")
+        instead = _wanted(wrong, of_data) if solves else _unwanted(experiment, wrong, of_problem, of_data)
+        raise UserError(f"{named}: {instead}")
     if solves:
+        if of_data:
+            raise UserError(
+                f"{', '.join(of_data)} with stage={choice(stage)}: a problem has no batches and no classes; leave "
+                f"{'it' if len(of_data) == 1 else 'them'} out: solver= and its settings say how it is trained"
+            )
         _check_settings(experiment)
     return solves
 
 
-def _wanted(wrong: Sequence[str]) -> str:
-    """What to say of parts that a stage cannot solve, and all that has to be chosen in their places."""
+def _wanted(wrong: Sequence[str], of_data: Sequence[str]) -> str:
+    """What to say of parts that a stage cannot solve, and all that has to be chosen in their places or left out."""
     _, said, _, _ = PARTS[wrong[0]]
-    return said if len(wrong) == 1 else f"{said.partition(';')[0]}; use {' '.join(PARTS[key][3] for key in wrong)}"
+    if len(wrong) == 1 and not of_data:
+        return said
+    return f"{said.partition(';')[0]}; use {' '.join(PARTS[key][3] for key in wrong)}{_without(of_data)}"
 
 
-def _unwanted(experiment: Experiment, wrong: Sequence[str], of_problem: Mapping[str, bool]) -> str:
+def _without(of_data: Sequence[str]) -> str:
+    return f" without {', '.join(of_data)}" if of_data else ""
+
+
+def _unwanted(
+    experiment: Experiment, wrong: Sequence[str], of_problem: Mapping[str, bool], of_data: Sequence[str]
+) -> str:
     """The same of parts that are made for problems, where a stage trains on data."""
+    if not any(map(experiment.reads, wrong)):
+        return f"has no effect there; leave out {', '.join(wrong)}"
     pinn = ["stage=pinn", *(PARTS[key][3] for key in ("dataset", "model") if not of_problem[key])]
     data = ["another model"]
     if not of_problem["dataset"]:
         kind = experiment.data_source.task.example_kind
         data = [f"model={MODELS[kind]}" if kind in MODELS else "another model", *["solver=none"] * ("solver" in wrong)]
-    return PARTS[wrong[0]][2].format(pinn=" ".join(pinn), data=" ".join(data))
+    return PARTS[wrong[0]][2].format(pinn=" ".join(pinn) + _without(of_data), data=" ".join(data))
 
 
 def _check_settings(experiment: Experiment) -> None:
@@ -98,13 +118,3 @@ def _check_settings(experiment: Experiment) -> None:
     ):
         if value != default:
             raise UserError(f"{key}={str(value).lower()} with stage={stage}: it would be ignored; leave it out")
-
-
-def refuse_keys(stage: Stage, keys: Iterable[str]) -> None:
-    """Refuse keys of the user's that only a classifier reads. Raises UserError."""
-    for key in keys:
-        if group_of(key) in OF_IMAGES and not key.startswith(CHECKPOINT):
-            raise UserError(
-                f"{key} with stage={choice(stage)}: a problem has no batches and no classes; solver= and its settings "
-                "say how it is trained"
-            )

@@ -92,7 +92,7 @@ class Ladder(Stage):
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse a key that the first rung sets anew, so that nothing would be left of the user's."""
         name, text = next(iter(self.all_rungs(experiment).items()))
-        refuse_overruled(keys, variant(experiment, {}, text).keys, f"stage.rungs.{name}={text!r}")
+        refuse_overruled(keys, _rung(experiment, name, text, None).keys, f"stage.rungs.{name}={text!r}")
 
     def plan(self, experiment: Experiment) -> list[Decision]:
         """Every rung as a cell. What a rung changes holds for those above it, unless it cannot run here."""

@@ -17,7 +17,6 @@ from pipeline.errors import plural
 from pipeline.machine.capability import Resolved
 from pipeline.machine.precision import FORMATS
 from pipeline.pinn import errors, guard, rounding, solution, unseen
-from pipeline.pinn.check import refuse_keys
 from pipeline.pinn.errors import Measured
 from pipeline.pinn.fits import check_fits
 from pipeline.pinn.solution import Layers, Solution
@@ -56,10 +55,6 @@ class Pinn(Stage):
         experiment.solver.check(experiment.problem, experiment.precision.name)
         experiment.solver.check_backend(experiment.backend.name, experiment.problem)
         experiment.solver.check_precision(experiment.precision.name, experiment.backend.name)
-
-    def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
-        """Refuse keys that only a classifier reads."""
-        refuse_keys(self, keys)
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Guard, solve, measure. Raises RunError where training cannot go on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
@@ -17,7 +17,6 @@ from pipeline.contracts import Stage, offers
 from pipeline.contracts.physics import Problem
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
-from pipeline.pinn.check import refuse_keys
 from pipeline.pinn.fits import FEW, check_classical
 from pipeline.report.csv_file import csv_file
 from pipeline.runs import receipt
@@ -77,9 +76,8 @@ class PinnComparison(Stage):
         self.plan(experiment)
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
-        """Refuse a key that only a classifier reads, or that every row sets anew."""
-        refuse_keys(self, keys)
-        rows = [variant(experiment, {}, text, stage=Pinn) for text in self.chosen.values()]
+        """Refuse a key that every row sets anew."""
+        rows = [self._row(experiment, {"row": name}) for name in self.chosen]
         refuse_overruled(keys, set_by_all(rows), "stage.rows")
 
     def kinds(self, experiment: Experiment) -> list[Experiment]:
@@ -92,15 +90,18 @@ class PinnComparison(Stage):
 
     def variants(self, experiment: Experiment, seeds: int) -> list[Variant]:
         """Every row with the first `seeds` seeds. Raises UserError for a row that the command line would refuse."""
-        found = []
-        for name, text in self.chosen.items():
-            for seed in range(experiment.seed, experiment.seed + seeds):
-                swept = {"row": name, "seed": str(seed)}
-                try:
-                    found.append(_alone(variant(experiment, swept, text, f"seed={seed}", stage=Pinn)))
-                except UserError as error:
-                    raise UserError(f"stage.rows.{name}={text!r}: {error}") from error
-        return found
+        return [
+            self._row(experiment, {"row": name, "seed": str(seed)}, f"seed={seed}")
+            for name in self.chosen
+            for seed in range(experiment.seed, experiment.seed + seeds)
+        ]
+
+    def _row(self, experiment: Experiment, swept: Mapping[str, str], *more: str) -> Variant:
+        text = self.chosen[swept["row"]]
+        try:
+            return _alone(variant(experiment, swept, text, *more, stage=Pinn))
+        except UserError as error:
+            raise UserError(f"stage.rows.{swept['row']}={text!r}: {error}") from error
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Solve, and hold the rows against each other."""

@@ -51,8 +51,9 @@ class Commands:
         """Of the words behind `python -m pipeline`. `launched`: a launcher has started the command several times."""
         overrides = [word.split("=", 1) for word in shlex.split(words)]
         try:
-            experiment = load_checked(self._config(overrides))
-            check_stage(experiment, [key for key, _ in overrides])
+            keys = [key for key, _ in overrides]
+            experiment = load_checked(self._config(overrides), keys)
+            check_stage(experiment, keys)
             backend = experiment.backend
             check_launched(launched, experiment.device, backend.name, distributes=backend.distributes)
         except UserError as error:
