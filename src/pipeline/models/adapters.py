@@ -18,6 +18,7 @@ from pipeline.models.patterns import matching
 from pipeline.runs import adapters, weights
 from pipeline.runs.adapters import Adapters
 from pipeline.runs.saved import check_start
+from pipeline.runs.start import called
 from pipeline.runs.weights import Weights
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _first(base: Weights, layers: Sequence[str], rank: int, seed: int) -> Weight
 
 def _check_base(found: Adapters, base: Weights, dense: Sequence[str], base_sha256: str) -> None:
     """Refuse adapters of other weights than those that the training starts from. Raises UserError."""
-    named = f"model.adapters.start={found.source}"
+    named = f"model.adapters.start={called(str(found.source))}"
     if found.base_sha256 != base_sha256:
         raise UserError(
             f"{named}: these adapters belong to other weights (sha256 {found.base_sha256[:12]}...) than those of "

@@ -18,6 +18,7 @@ from pipeline.runs.choices import nearest
 from pipeline.runs.fit import Start
 from pipeline.runs.records import read_config
 from pipeline.runs.saved import check_start
+from pipeline.runs.start import called
 from pipeline.runs.weights import SAFETENSORS, Weights, safetensors
 from pipeline.spec import choice
 
@@ -147,8 +148,8 @@ def _check_context(experiment: Experiment, saved: Weights, made: Weights) -> Non
     if taken and length != context:
         layers = all_but((POSITIONS.partition(".")[0],), made)
         raise UserError(
-            f"dataset.context={context} with model.start={wanted.start}: that model has learned {length} positions; "
-            f"choose dataset.context={length}, or model.start_layers={layers} takes all but them"
+            f"dataset.context={context} with model.start={called(str(wanted.start))}: that model has learned {length} "
+            f"positions; choose dataset.context={length}, or model.start_layers={layers} takes all but them"
         )
 
 
@@ -159,7 +160,7 @@ def _loaded(source: str, saved: Weights, patterns: Sequence[str], made: Weights)
     """
     by_name = Path(source).suffix == SAFETENSORS
     if not patterns and not by_name:
-        found = dict(zip(made, fit_to(saved, made, f"model.start={source}"), strict=True))
+        found = dict(zip(made, fit_to(saved, made, f"model.start={called(source)}"), strict=True))
         _check_numbers(source, found)
         return found
     chosen = matching("model.start_layers", patterns, made) if patterns else tuple(made)
@@ -167,15 +168,16 @@ def _loaded(source: str, saved: Weights, patterns: Sequence[str], made: Weights)
     for name in chosen:
         if name not in saved:
             raise UserError(
-                f"model.start={source}: has no {name} {made[name].shape}; it has {cut(', '.join(saved), 600)}"
+                f"model.start={called(source)}: has no {name} {made[name].shape}; it has {cut(', '.join(saved), 600)}"
             )
         if saved[name].shape != made[name].shape:
             raise UserError(
-                f"model.start={source}: {name} has shape {saved[name].shape}; this model's has {made[name].shape}"
+                f"model.start={called(source)}: {name} has shape {saved[name].shape}; this model's has "
+                f"{made[name].shape}"
             )
     if more:
         raise UserError(
-            f"model.start={source}: {more[0]} {saved[more[0]].shape} is not in this model, which has "
+            f"model.start={called(source)}: {more[0]} {saved[more[0]].shape} is not in this model, which has "
             f"{cut(', '.join(made), 600)}; model.start_layers takes some of the file"
         )
     found = {name: saved[name] for name in chosen}
@@ -187,9 +189,13 @@ def _check_numbers(source: str, loaded: Weights) -> None:
     """Refuse weights that are no real numbers, and NaN, which no training gets rid of. Raises UserError."""
     for name, array in loaded.items():
         if array.dtype.kind in NO_NUMBERS:
-            raise UserError(f"model.start={source}: {name} holds no real numbers ({array.dtype}); name another file")
+            raise UserError(
+                f"model.start={called(source)}: {name} holds no real numbers ({array.dtype}); name another file"
+            )
         if array.dtype.kind == "f" and np.isnan(array).any():
-            raise UserError(f"model.start={source}: {name} holds nan, which no training gets rid of; name another file")
+            raise UserError(
+                f"model.start={called(source)}: {name} holds nan, which no training gets rid of; name another file"
+            )
 
 
 def _frozen(patterns: Sequence[str], made: Weights, trained: set[str]) -> tuple[str, ...]:

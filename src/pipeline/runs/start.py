@@ -38,6 +38,12 @@ def source_of(config: Config, find: Find = find_run) -> Path | None:
     return find(_root(config), str(named), SAVED) if named else None
 
 
+def called(file: str | Path) -> str:
+    """A file that `located` has found, as messages name it: by its run where it is what one has saved."""
+    path = Path(file)
+    return path.parents[2].name if any(path.match(saved) for saved in WHAT) and len(path.parents) > 3 else str(file)
+
+
 def _of_run(config: Config, find: Find) -> dict[str, Any]:
     """Of a stage that starts from a run; another refuses it."""
     from pipeline.experiment import stage_of

@@ -19,6 +19,7 @@ from pipeline.models.start import other_model, saved_model
 from pipeline.profilers import window
 from pipeline.runs import weights
 from pipeline.runs.json_files import read_json
+from pipeline.runs.start import called
 from pipeline.runs.weights import SAFETENSORS
 from pipeline.spec import choice, is_shipped
 from pipeline.stages import measuring
@@ -168,8 +169,8 @@ def check_vocabulary(experiment: Experiment, task: Task) -> None:
         _check_model(experiment)
         dataset = f"dataset={choice(experiment.dataset)} ({_described(now, saved)})"
         raise UserError(
-            f"model.start={start.start}: it was trained with another vocabulary ({_described(saved, now)}) than that "
-            f"of {dataset}; {_instead(experiment, Path(start.start))}"
+            f"model.start={called(start.start)}: it was trained with another vocabulary ({_described(saved, now)}) "
+            f"than that of {dataset}; {_instead(experiment, Path(start.start))}"
         )
 
 
@@ -184,7 +185,7 @@ def _check_model(experiment: Experiment) -> None:
     shipped = is_shipped(model) and str(saved_model(start).get("_target_")).startswith("pipeline.")
     if other and shipped and not starting.start_layers:
         raise UserError(
-            f"model.start={starting.start}: weights of another model: that run has model={other}, this one "
+            f"model.start={called(start)}: weights of another model: that run has model={other}, this one "
             f"model={choice(model)}; model.start_layers takes some of the file"
         )
 

@@ -15,6 +15,7 @@ from pipeline.models.patterns import matching
 from pipeline.models.start import other_settings
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config
+from pipeline.runs.start import called
 
 if TYPE_CHECKING:
     from pipeline.experiment.settings import Starting
@@ -129,8 +130,8 @@ def check_held_out(start: Path, receipt: Mapping[str, Any], config: Mapping[str,
     shares = [f"dataset.{key}={shown(one)}" for key, (one, other) in by.items() if one != other]
     were = ", ".join([*shares, f"seed={config_then.get('seed')}"])
     raise UserError(
-        f"model.start={start}: trained on another split of the same data ({were}), so it may have seen examples of "
-        "this test set; split them as it did"
+        f"model.start={called(start)}: trained on another split of the same data ({were}), so it may have seen "
+        "examples of this test set; split them as it did"
     )
 
 
