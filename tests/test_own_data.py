@@ -886,3 +886,28 @@ def test_a_batch_whose_channels_have_one_value_is_refused(tmp_path: Path) -> Non
         "training.batch_size=32: the last batch of an epoch has 1 example, and model=resnet needs 2 of this "
         "shape, to have a variance; choose training.batch_size=33, for example"
     )
+
+
+@pytest.mark.parametrize(
+    ("examples", "size", "said", "better"),
+    [
+        (67, 32, "the last batch of an epoch has 3 examples, 1 of them in a process", 34),  # 1 and 2
+        (64, 2, "a batch has 2 examples, 1 of them in a process", 4),
+        (
+            65,
+            32,
+            "the last batch of an epoch has 1 example, 1 of them in a process",
+            33,
+        ),  # the other has it too, uncounted
+    ],
+)
+def test_a_process_has_as_many_examples_as_a_variance_needs(
+    tmp_path: Path, examples: int, size: int, said: str, better: int
+) -> None:
+    """Each process normalises its part of a batch by itself: one row in one of them ended in a traceback."""
+    words = ("dataset=digits", f"dataset.train_size={examples}", f"training.batch_size={size}", "device.processes=2")
+    net = ("model=resnet", "model.blocks=1", "model.filters=[2,2,2,2]")
+    assert refused(tmp_path, *words, *net).startswith(
+        f"training.batch_size={size}: {said}, and model=resnet needs 2 of this shape, to have a variance; choose "
+        f"training.batch_size={better}, for example"
+    )

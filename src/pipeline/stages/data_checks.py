@@ -142,14 +142,19 @@ def _check_smallest_batch(experiment: Experiment, shapes: Shapes, plan: Plan) ->
     """Refuse a batch, mostly the last of an epoch, of fewer examples than the model needs. Raises UserError."""
     least, size = experiment.data_model.least_batch(shapes), plan.batch_size
     last = plan.total_batches > plan.whole_batches
-    if (smallest := plan.examples % size if last else size) >= least:
+    # Each process of such a backend normalises its own rows; where there are too few, it has one that counts nothing.
+    processes = experiment.device.processes if experiment.backend.distributes else 1
+    smallest = plan.examples % size if last else size
+    if (part := max(smallest // processes, 1)) >= least:
         return
-    which = "the last batch of an epoch" if last else "a batch"
-    fitting = next((one for one in range(size + 1, plan.examples + 1) if not 0 < plan.examples % one < least), None)
+    has = f"{'the last batch of an epoch' if last else 'a batch'} has {plural(smallest, 'example')}"
+    has += f", {part} of them in a process" if processes > 1 else ""
+    larger, least_rows = range(size + 1, plan.examples + 1), least * processes
+    fitting = next((one for one in larger if one >= least_rows and not 0 < plan.examples % one < least_rows), None)
     choose = "give more training examples" if fitting is None else f"choose training.batch_size={fitting}, for example"
     raise UserError(
-        f"training.batch_size={size}: {which} has {plural(smallest, 'example')}, and model={choice(experiment.model)} "
-        f"needs {least} of this shape, to have a variance; {choose}"
+        f"training.batch_size={size}: {has}, and model={choice(experiment.model)} needs {least} of "
+        f"this shape, to have a variance; {choose}"
     )
 
 
