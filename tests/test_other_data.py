@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -102,7 +103,7 @@ def test_examples_that_the_model_was_trained_on_are_counted(classifier: Path) ->
     result = read_result(done(folder, *words))
     assert result is not None
     trained = 300 - 60 - 24  # a fifth was the test, a tenth of the rest the validation
-    of = f"{trained} of the {len(y)} test examples (contamination): the test result is optimistic"
+    of = f"{trained} of these {len(y)} examples (contamination): the result is optimistic"
     assert f"{classifier.name} was trained on {of}" in result.notes
 
 
@@ -117,6 +118,22 @@ def test_runs_of_several_seeds_are_measured_on_the_same_few_examples(classifier:
     assert first == second and first.startswith("3-")
     (on,) = (text for name, text in read_result(measured[0]).table if name == "measured on")  # type: ignore[union-attr]
     assert "dataset.file=few.npz: all 3 examples" in on  # and nothing of a share that is not held out
+
+
+def test_the_words_for_other_data_can_be_typed_again(tmp_path: Path) -> None:
+    """A list of columns and a name with a blank in it, as a shell takes them."""
+    table = ["length,width,kind", *(f"{n % 7},{n % 5},{'ab'[n % 2]}" for n in range(90))]
+    for name in ("a.csv", "the other.csv"):
+        (tmp_path / name).write_text("\n".join(table[: 60 if name == "a.csv" else None]) + "\n")
+    words = ("dataset=csv", "dataset.target=kind", "dataset.features=[width,length]")
+    run = done(tmp_path, *words, "dataset.file=a.csv", "model=linear", "training.epochs=1")
+    other = ("stage=evaluate", f"run={run.name}")
+    measured = done(tmp_path, *other, *words, "dataset.file=the other.csv")
+    said = dict(read_result(measured).table)["measured on"]  # type: ignore[union-attr]
+    typed = shlex.split(said.partition(": all 90 examples")[0])
+    assert said.count("'dataset.features=[width,length]'") == 1
+    again = done(tmp_path, *other, *typed)
+    assert dict(read_result(again).table)["measured on"] == said  # type: ignore[union-attr]
 
 
 def test_other_examples_take_the_arguments_of_the_run_s_and_not_its_test() -> None:

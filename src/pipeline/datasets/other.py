@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +48,15 @@ def named(experiment: Experiment, *, whole: bool = False) -> str | None:
         return None
     if whole:
         now = {name: value for name, value in now.items() if name not in SHARES or not isinstance(value, int | float)}
-    return " ".join(f"{key}={value}" for key, value in changes({"dataset": now}, {"dataset": {}}).items())
+    chosen = changes({"dataset": now}, {"dataset": {}})
+    return " ".join(_typed(key, text, now.get(key.removeprefix("dataset."))) for key, text in chosen.items())
+
+
+def _typed(key: str, text: str, value: object) -> str:
+    """A setting as a shell takes it. `text`: its value as YAML has it."""
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return listed(key, value)
+    return shlex.quote(f"{key}={text}")
 
 
 def _without_places(experiment: Experiment, config: Mapping[str, Any]) -> dict[str, Any]:

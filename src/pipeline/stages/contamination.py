@@ -155,12 +155,13 @@ def _of_data(
 ) -> Iterator[str]:
     """How much of what is held out is in the training split of `dataset`. Raises UserError where its data changed."""
     now = experiment.data_source
+    said = dict.fromkeys(OPTIMISTIC, "the result is optimistic") if whole else OPTIMISTIC
     if isinstance(dataset, Corpus) and isinstance(now, Corpus):
         texts = _text(now, experiment.seed, data.sha256, whole=whole)
         shared = common(_text(dataset, seed, known_by).train, [getattr(texts, name) for name in OPTIMISTIC])
-        for (name, optimistic), found in zip(OPTIMISTIC.items(), shared, strict=True):
+        for name, found in zip(OPTIMISTIC, shared, strict=True):
             if found.share >= LEAST:
-                yield f"{found} of this {name} text (contamination): {optimistic}"
+                yield f"{found} of this {'' if whole else f'{name} '}text (contamination): {said[name]}"
         return
     before = loaded(dataset, seed)
     _check(before.sha256, known_by)
@@ -170,7 +171,8 @@ def _of_data(
     for (name, split), x in zip(splits.items(), held_out, strict=True):
         count = overlap(hashes(x, PADDING if data.holds_tokens else None), there)
         if count:
-            yield f"{count:,} of the {len(split):,} {name} examples (contamination): {OPTIMISTIC[name]}"
+            of = f"these {len(split):,}" if whole else f"the {len(split):,} {name}"
+            yield f"{count:,} of {of} examples (contamination): {said[name]}"
 
 
 def _text(dataset: Corpus, seed: int, known_by: Any, *, whole: bool = False) -> Divided:
