@@ -706,6 +706,7 @@ def test_other_tokens_are_refused_whatever_strict_is(tmp_path: Path) -> None:
     result = pipeline(tmp_path, "resume=latest", "training.checkpoint.strict=false")
     said = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
     assert result.returncode == 2, result.stderr
+    assert "resuming at step" in result.stderr and "resumes" not in result.stderr  # what is refused has not resumed
     assert len(said) == 1
     assert said[0].startswith(
         f"error: resume={run.name}: the vocabulary learned from the data now differs from the one it was trained with, "

@@ -290,7 +290,7 @@ def announce(experiment: Experiment, resolved: Resolved, run: Run) -> None:
     run.say(f"{experiment.name} on {resolved.place}{at}")
     run.say(f"run {run.id}")
     if run.checkpoint is not None:
-        run.say(f"resumes at step {run.checkpoint.step:,}")
+        run.say(f"resuming at step {run.checkpoint.step:,}")
     if gpus() and resolved.device_reason not in ("as requested", "auto: the first GPU"):
         run.say(f"device={resolved.device_reason}")
     if at and resolved.precision != experiment.precision.name:
