@@ -36,6 +36,25 @@ def test_a_table_is_read_by_its_columns(tmp_path: Path) -> None:
     assert found == [(number, number % 7 + 0.5, int(number >= 30)) for number in range(60)]
 
 
+@pytest.mark.parametrize(
+    ("largest", "words", "noted"),
+    [
+        (300.0, (), True),
+        (300.0, ("dataset.normalise=true",), False),
+        (30.0, (), False),  # times that of the others
+    ],
+)
+def test_a_column_of_another_scale_is_noted_where_nothing_normalises_it(
+    tmp_path: Path, largest: float, words: tuple[str, ...], noted: bool
+) -> None:
+    x = np.random.default_rng(0).normal(size=(100, 3)) * [1.0, 1.0, largest]
+    lines = [f"{row[0]:.4f},{row[1]:.4f},{row[2]:.4f},{'ash' if row[0] < 0 else 'beech'}" for row in x]
+    file = written(tmp_path, "length,width,height,kind", *lines)
+    run = done(tmp_path, "dataset=csv", f"dataset.file={file}", "model=linear", "training.epochs=1", *words)
+    said = [note for note in read_result(run).notes if "dataset.normalise=true" in note]  # type: ignore[union-attr]
+    assert [note.startswith("dataset=csv: height spreads over ") for note in said] == [True] * noted
+
+
 def test_a_column_that_numbers_the_rows_is_noted(tmp_path: Path) -> None:
     """Trained on, it hides what the others say, or, in a table that is sorted, tells the class."""
     rows = [f"{number + number // 9},{number % 7}.5,{number % 2}" for number in range(60)]  # some were left out

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pipeline.contracts import Model
 from pipeline.datasets import Data
 from pipeline.datasets.loading import load_ahead
@@ -155,6 +157,32 @@ def _check_smallest_batch(experiment: Experiment, shapes: Shapes, plan: Plan) ->
     raise UserError(
         f"training.batch_size={size}: {has}, and model={choice(experiment.model)} needs {least} of "
         f"this shape, to have a variance; {choose}"
+    )
+
+
+ROWS = 10_000  # of a table that may be larger than memory
+OUTWEIGHS = 100  # times the spread of the others
+
+
+def said_of_scales(experiment: Experiment, data: Data) -> str | None:
+    """Where a column of a table outweighs the others and nothing normalises it; a model of the user's may do so.
+
+    Measured with model=mlp on scikit-learn's wine, breast cancer and iris, as they are or with one column multiplied,
+    30 epochs, two seeds: from 100 times on, dataset.normalise=true gained 0.02 to 0.25 of accuracy on all eight tables.
+    """
+    x = data.train.x[:ROWS]
+    given = x.ndim != 2 or data.task.shapes.vocabulary is not None or data.scale or data.normalisation is not None
+    if given or experiment.starting.start is not None or not is_shipped(experiment.model):
+        return None
+    spread = np.std(x, axis=0, dtype=np.float64)
+    usual = np.median(spread[spread > 0]) if spread.any() else 0.0
+    widest = int(spread.argmax())
+    if spread[widest] < OUTWEIGHS * max(usual, 1.0):
+        return None
+    name = data.columns[widest] if data.columns else f"column {widest} of x"
+    return (
+        f"dataset={choice(experiment.dataset)}: {name} spreads over {spread[widest]:,.3g} (standard deviation), most "
+        f"columns over {usual:,.3g}, so that it outweighs them; dataset.normalise=true gives all of them the same"
     )
 
 

@@ -14,7 +14,7 @@ from pipeline.loaders.batch_plan import Plan
 from pipeline.runs.resume import identity
 from pipeline.runs.saved import card_sha256, said_of_unverified
 from pipeline.stages.contamination import said_of_contamination
-from pipeline.stages.data_checks import check_data
+from pipeline.stages.data_checks import check_data, said_of_scales
 from pipeline.stages.shapes import said_of_layout
 from pipeline.stages.start import (
     card_of,
@@ -55,6 +55,7 @@ def prepared(experiment: Experiment, run: Run, receipt: dict[str, Any], task: ty
         run.note(note)
     for said in (
         said_of_layout(experiment, data.task.shapes),
+        said_of_scales(experiment, data),
         *said_of_start(experiment, data, receipt),
         *said_of_contamination(experiment, data, receipt),
     ):
