@@ -266,9 +266,12 @@ def widened(outputs: Any) -> Any:
 
 
 class Inference:
-    """A compiled function from a batch to outputs. `model.predict` would import TensorFlow for its data adapters."""
+    """A compiled function from a batch to outputs. `model.predict` would import TensorFlow for its data adapters.
 
-    def __init__(self, model: Any, experiment: Experiment) -> None:
+    `trained`: the weights stay as they are, and are not asked for at each call, which takes a microsecond a variable.
+    """
+
+    def __init__(self, model: Any, experiment: Experiment, *, trained: bool) -> None:
         self.model = model
 
         @jax.jit
@@ -276,6 +279,7 @@ class Inference:
             return called(model, trainable, fixed, x, training=False)[0]
 
         self._forward = forward
+        self._kept = self._values() if trained else None
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         return np.asarray(self._forward(*self._arguments(x)).astype(keras.config.floatx()))
@@ -292,9 +296,14 @@ class Inference:
         return text
 
     def _arguments(self, x: np.ndarray) -> tuple[list[Any], list[Any], Any]:
+        trainable, fixed = self._kept or self._values()
+        return trainable, fixed, near(trainable, x)
+
+    def _values(self) -> tuple[list[Any], list[Any]]:
+        """Of the weights that are trained, and of the others."""
         variables = self.model.trainable_variables, self.model.non_trainable_variables
         trainable, fixed = ([variable.value for variable in group] for group in variables)
-        return trainable, fixed, near(trainable, x)
+        return trainable, fixed
 
 
 def _equations(jaxpr: Any) -> Iterator[Any]:

@@ -318,9 +318,9 @@ def _worth_compiling(model: Any) -> bool:
 
 
 class Inference:
-    """A graph from a batch to outputs."""
+    """A graph from a batch to outputs. It reads the variables as they are, whether they are `trained` or change."""
 
-    def __init__(self, model: Any, experiment: Experiment) -> None:
+    def __init__(self, model: Any, experiment: Experiment, *, trained: bool) -> None:
         self.model, floatx = model, keras.config.floatx()
         self._autograph = autograph.is_needed(experiment.data_model)
 

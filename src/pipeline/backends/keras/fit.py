@@ -78,7 +78,7 @@ def fit(experiment: Experiment, data: Data, resolved: Resolved, run: Run) -> Fit
         if run.checkpoint is not None:
             engine.put(state.read(run.checkpoint.state, engine.values()))
         feed = feeder(engine, experiment, data, watch)
-        held_out = HeldOut(experiment, data, engine_module.Inference(model, experiment))
+        held_out = HeldOut(experiment, data, engine_module.Inference(model, experiment, trained=False))
         try:
             watch.profile.attach(_subject(model, engine, data.task.shapes, resolved.place))
             seen = _train(engine, model, feed, held_out, watch)
@@ -140,7 +140,7 @@ class KerasPredictor(Predictor):
         with self.settings():
             model = net.made(experiment.data_model, shapes)
             weights.to_keras(model, saved, "the saved run")
-            self.inference = engine_module.Inference(model, experiment)
+            self.inference = engine_module.Inference(model, experiment, trained=True)
 
     def settings(self) -> contextlib.AbstractContextManager[None]:
         return runtime_settings(self.experiment, self.resolved)

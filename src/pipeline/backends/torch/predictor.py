@@ -9,11 +9,13 @@ import numpy as np
 import torch
 
 from pipeline.backends.torch.lowering import Lowering
-from pipeline.backends.torch.net import made, peak_memory
+from pipeline.backends.torch.net import example, made, peak_memory
 from pipeline.backends.torch.observer import Observer
 from pipeline.backends.torch.settings import runtime_settings
+from pipeline.backends.torch.threads import step_flop
 from pipeline.backends.torch.training import to_tensor
 from pipeline.machine.capability import Resolved
+from pipeline.machine.threads import threads_for, threads_to_read
 from pipeline.models import Shapes, weights
 from pipeline.runs.fit import ON_CPU, PASS, Observation, Predictor
 from pipeline.runs.weights import Weights
@@ -30,6 +32,10 @@ class TorchPredictor(Predictor):
         with self.settings():
             net = self.lowering.moved(made(experiment.data_model, shapes))
             weights.to_torch(net, saved, "the saved run")
+            one = example(shapes, next(net.parameters()).dtype)
+            self.step_flop = 0.0 if experiment.backend.threads else step_flop(net, one, 1)
+            self.threads = torch.get_num_threads()
+            self.read_bytes = sum(tensor.nbytes for tensor in net.parameters())
             self.net = net.to(self.lowering.device).eval()
 
     def settings(self) -> contextlib.AbstractContextManager[None]:
@@ -59,6 +65,13 @@ class TorchPredictor(Predictor):
         return peak_memory(self.lowering.device)
 
     def _outputs(self, x: np.ndarray, mode: contextlib.AbstractContextManager[Any]) -> torch.Tensor:
+        self._set_threads(len(x))
         with mode, self.lowering.forward():
             outputs: torch.Tensor = self.net(self.lowering.entered(to_tensor(x)))
             return outputs
+
+    def _set_threads(self, batch: int) -> None:
+        """As many as pay for a batch, by the rule of a training's step; `settings` puts back what it found."""
+        if self.step_flop:
+            by_flop = threads_for(batch * self.step_flop, self.threads)
+            torch.set_num_threads(max(by_flop, threads_to_read(self.read_bytes, self.threads)))
