@@ -185,6 +185,24 @@ def test_tensorflow_splits_a_gpu(tmp_path: Path) -> None:
     assert set(re.findall(r"(?<!task:0)/device:GPU:\d+", done.stdout)) == {"/device:GPU:0", "/device:GPU:1"}
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_residual_net_trains_and_predicts_on_the_gpu(backend: str, tmp_path: Path) -> None:
+    """Its strided convolutions and running statistics; then its passes, which are right before they are timed."""
+    net = ("model=resnet", "model.blocks=1", "training.batch_size=64", f"backend={backend}")
+    assert on_gpu(tmp_path, *SHORT, *net).returncode == 0
+    words = ("stage=inference", "run=latest", "device=gpu", "precision=mixed_bf16", "stage.batches=[1,256]")
+    done = on_gpu(tmp_path, *words, "stage.rounds=2", "tracking=none")
+    assert done.returncode == 0, done.stderr
+    (run,) = (one for one in runs(tmp_path) if status(one).name.startswith("inference"))
+    receipt, result = json.loads((run / "receipt.json").read_text()), read_result(run)
+    assert receipt["device"]["effective"] == "gpu:0"
+    assert set(receipt["precision"]["observed"]["matrix_products"]) == {"bfloat16"}
+    assert result is not None
+    found = values(result.metrics)
+    assert 0 < found["batch_256/matmul_share"] <= 1
+    assert found["batch_256/peak_memory"] >= found["batch_1/peak_memory"] > 0
+
+
 def artifacts(folder: Path) -> Path:
     """The artifacts of the one run in `folder`."""
     (found,) = (folder / "runs").glob("*/artifacts")

@@ -90,13 +90,13 @@ def of_saved(
 ) -> dict[str, Any]:
     """The receipt of a stage that only uses the weights of the run `run`, at its end.
 
-    `seen`: what a pass of the model ran; None where nothing watched. Raises RunError as `check_observed` does.
+    `seen`: what a pass of the model ran; None where nothing watched.
     """
     receipt, source = before(experiment, resolved), Path(str(experiment.settings.run))
     if seen is None:
         receipt["precision"] |= {"observed": None, "not_observed_because": "nothing watches this stage's passes"}
     else:
-        check_observed(receipt, experiment, resolved, seen)
+        add_observed(receipt, experiment, resolved, seen)
     return receipt | {
         "source_run": source.name,
         "data_sha256": data_sha256,
@@ -149,6 +149,12 @@ def add_observed(receipt: dict[str, Any], experiment: Experiment, resolved: Reso
     if FORMATS[resolved.precision].tf32 and seen.tf32 is None:
         receipt["precision"] |= {"as_requested": None, "problem": f"TF32: {seen.tf32_by}"}
     return said
+
+
+def problems(receipt: Mapping[str, Any]) -> str:
+    """In words what of a finished receipt is not as asked; empty where all is."""
+    parts = (receipt["device"], receipt["precision"])
+    return "; ".join(part["problem"] for part in parts if part.get("as_requested") is False)
 
 
 def add_problems(receipt: dict[str, Any], *, device: str | None, precision: str | None) -> str:

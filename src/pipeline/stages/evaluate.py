@@ -97,6 +97,7 @@ class Evaluate(Stage):
         )
         of_data = data.task.notes(data.train.y, data.test.y) if other is None else ()
         written = receipt.of_saved(experiment, resolved, saved, data.sha256, seen)
+        receipt.refuse(receipt.problems(written), experiment)
         run.journal.write_receipt({**written, "held_out": held_out(data)})
         on = None if other is None else self._said_of(experiment, other)
         precision = precision_row(experiment, resolved, seen)

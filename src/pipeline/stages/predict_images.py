@@ -75,7 +75,9 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, images: Sequence[s
     check_outputs(logits, "image {}", 0, source, resolved.precision)
     likely = metrics.probabilities(logits)
     seen = predict.observe(x[: experiment.training.evaluation_batch_size])
-    run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, array_sha256(pictures), seen))
+    written = receipt.of_saved(experiment, resolved, saved, array_sha256(pictures), seen)
+    run.journal.write_receipt(written)
+    unlike = [said] if (said := receipt.problems(written)) else []  # of few examples a product may run otherwise
     path = run.artifact("probabilities.csv")
     write_csv(path, names, likely, about["classes"])
     sheet = run.artifact("figures/predictions.png")
@@ -83,7 +85,7 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, images: Sequence[s
     if len(names) > SHOWN:
         rows.append((f"and {len(names) - SHOWN:,} more", "in probabilities.csv"))
     rows.append(("probabilities", f"artifacts/{path.name}"))
-    notes += [*hash_notes, *said_of_margins(experiment.loss, [path.name])]
+    notes += [*unlike, *hash_notes, *said_of_margins(experiment.loss, [path.name])]
     result = Result(metrics=(count("images", len(names)),), table=tuple(rows), notes=tuple(notes))
 
     def draw() -> None:

@@ -74,7 +74,9 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     outputs = in_batches(predict, x, experiment.training.evaluation_batch_size)
     check_outputs(outputs, "row {}", 1, source, resolved.precision)
     seen = predict.observe(x[: experiment.training.evaluation_batch_size])
-    run.journal.write_receipt(receipt.of_saved(experiment, resolved, saved, array_sha256(rows), seen))
+    written = receipt.of_saved(experiment, resolved, saved, array_sha256(rows), seen)
+    run.journal.write_receipt(written)
+    unlike = [said] if (said := receipt.problems(written)) else []  # of few examples a product may run otherwise
     path = run.artifact("predictions.csv")
     names, given = _given(card, outputs)
     with csv_file(path) as writer:
@@ -83,6 +85,7 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     if len(given) > SHOWN:
         shown.append((f"and {len(given) - SHOWN:,} more", "in predictions.csv"))
     notes += (
+        *unlike,
         *number_files.of_others(KEY, text, card.get("columns", ())),
         *said_of_margins(experiment.loss, [path.name]),
     )

@@ -329,16 +329,25 @@ class Inference:
 
         self._plain = forward
         self._forward = tf.function(forward, reduce_retracing=True, autograph=self._autograph)
+        # By shape: TensorFlow takes longer to find a graph than a small net takes.
+        self._graphs: dict[tuple[int, ...], Any] = {}
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        found: np.ndarray = self._forward(tf.convert_to_tensor(x)).numpy()
+        batch = tf.convert_to_tensor(x)
+        found: np.ndarray = self._graph_of(batch)(batch).numpy()
         return found
 
     def observe(self, x: np.ndarray) -> Observation:
         """What a pass over a batch runs."""
         batch = tf.convert_to_tensor(x)
-        home = self._forward(batch).device
-        return observed(PASS, self._forward.get_concrete_function(batch).graph, home, self.model)
+        graph = self._graph_of(batch)
+        return observed(PASS, graph.graph, graph(batch).device, self.model)
+
+    def _graph_of(self, batch: Any) -> Any:
+        shape = tuple(batch.shape)
+        if shape not in self._graphs:
+            self._graphs[shape] = self._forward.get_concrete_function(batch)
+        return self._graphs[shape]
 
     def hlo(self, x: np.ndarray) -> str:
         """What XLA would be given for a batch: its products have their sizes, where a graph's may be left open."""
