@@ -15,6 +15,7 @@ from command import DIGITS, TORCH_THEN_WIDE, done, failed, pipeline, refused, wr
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.backends.keras.hlo import flop
 from pipeline.runs.fit import Observation, Predictor
 from pipeline.stages.inference.bench import TAIL, WARM_UP, Bench, Timed
 
@@ -44,6 +45,31 @@ class Centred(Model):
         return Net()
 '''
 
+ON_THE_HOST = '''
+from pipeline.contracts import Model
+from pipeline.spec import spec
+
+@spec
+class Host(Model):
+    """Has an operation in Python, which TensorFlow runs and XLA does not."""
+
+    def keras(self, shapes):
+        import keras
+        import tensorflow as tf
+
+        @keras.saving.register_keras_serializable("mine")
+        class Doubled(keras.layers.Layer):
+            def call(self, x):
+                return x + tf.ensure_shape(tf.numpy_function(lambda a: a, [tf.stop_gradient(x)], x.dtype), x.shape)
+
+            def compute_output_shape(self, shape):
+                return shape
+
+        x = keras.Input(shapes.x)
+        hidden = Doubled()(keras.layers.Dense(16)(keras.layers.Flatten()(x)))
+        return keras.Model(x, keras.layers.Dense(10)(hidden))
+'''
+
 
 def read(path: Path) -> Any:
     return json.loads(path.read_text())
@@ -67,6 +93,14 @@ def saved_text(place: Path) -> Path:
     return done(place, *words, *small, "stage.baselines=false", "stage.attention=false")
 
 
+@pytest.fixture(scope="module")
+def saved_loop(place: Path) -> Path:
+    """A recurrent net of few steps, of one layer."""
+    words = ("stage=transformer", "training.steps=2", "training.validate_every=2", "schedule=constant")
+    small = ("model=gru", "model.width=32", "dataset.context=16", "dataset=python_docs")
+    return done(place, *words, *small, "stage.baselines=false", "stage.attention=false")
+
+
 @pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
 def test_the_passes_of_a_saved_run(trained: Path, place: Path, backend: str) -> None:
     sizes = [1, 7, 512]
@@ -85,8 +119,8 @@ def test_the_passes_of_a_saved_run(trained: Path, place: Path, backend: str) -> 
     assert scalars["inference/latency_s"] == scalars["batch_1/latency_s"]
     rates = [scalars[f"batch_{size}/images_per_s"] for size in sizes]
     assert scalars["inference/images_per_s"] == max(rates)
-    flop = 2 * (64 * UNITS + UNITS * 10)
-    assert [one["flop"] for one in receipt["passes"]] == [flop * size for size in sizes]
+    each = 2 * (64 * UNITS + UNITS * 10)
+    assert [one["flop"] for one in receipt["passes"]] == [each * size for size in sizes]
     assert [row[0] for row in found["tables"][0]["rows"]] == ["1", "7", "512"]
     assert set(receipt["precision"]["observed"]["matrix_products"]) == {"float32"}
     assert (run / "artifacts/figures/inference.png").is_file()
@@ -104,6 +138,51 @@ def test_every_backend_counts_the_same_of_a_language_model(saved_text: Path, pla
     assert [one["flop"] for one in read(run / "receipt.json")["passes"]] == [token * context * n for n in (2, 64)]
     found = read(run / "result.json")
     assert any(note.startswith("a pass reads whole sequences of 32 tokens") for note in found["notes"]), found["notes"]
+
+
+@pytest.mark.parametrize("backend", TORCH_THEN_WIDE)
+def test_products_in_a_loop_are_counted_or_not_known(place: Path, saved_loop: Path, backend: str) -> None:
+    """A loop of XLA's does not say how often it runs; counted once, a pass would have a third of its operations."""
+    run = done(place, "stage=inference", f"run={saved_loop.name}", f"backend={backend}", "stage.batches=[2]", *SHORT)
+    width, context, vocabulary = 32, 16, read(saved_loop / "artifacts/model/card.json")["vocabulary"]
+    every = 2 * 2 * context * (2 * 3 * width**2 + width * vocabulary)
+    (found,) = read(run / "receipt.json")["passes"]
+    assert found["flop"] == (every if backend == "torch" else None)
+    assert ("batch_2/matmul_share" in read(run / "result.json")["scalars"]) == (backend == "torch")
+
+
+TWICE = """HloModule it
+
+_layer.1 {
+  x = f32[2,3]{1,0} parameter(0)
+  w = f32[3,3]{1,0} parameter(1)
+  ROOT dot.1 = f32[2,3]{1,0} dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+ENTRY main.2 {
+  x.1 = f32[2,3]{1,0} parameter(0)
+  w.1 = f32[3,3]{1,0} parameter(1)
+  call.1 = f32[2,3]{1,0} call(x.1, w.1), to_apply=_layer.1
+  ROOT call.2 = f32[2,3]{1,0} call(call.1, w.1), to_apply=_layer.1
+}
+"""
+
+
+def test_what_a_program_calls_twice_counts_twice() -> None:
+    assert flop(TWICE) == 2 * (2 * 2 * 3 * 3)
+    assert flop(TWICE.replace("dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}", "add(x, x)")) is None
+
+
+@pytest.mark.wide
+def test_a_model_that_xla_cannot_compile_has_no_flop(tmp_path: Path) -> None:
+    write_files(tmp_path, {"mine.py": ON_THE_HOST, "own/model/host.yaml": "_target_: mine.Host\n"})
+    variables = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(tmp_path)}
+    words = ("model=host", "backend=tensorflow", "backend.xla=false", "--config-dir", "own")
+    done(tmp_path, *DIGITS, *words, **variables)
+    run = done(tmp_path, "stage=inference", "run=latest", "stage.batches=[2]", *SHORT, **variables)
+    (found,) = read(run / "receipt.json")["passes"]
+    assert found["flop"] is None
+    assert found["calls"] > 0
 
 
 def test_a_pass_in_another_precision(trained: Path, place: Path) -> None:

@@ -349,8 +349,14 @@ class Inference:
             self._graphs[shape] = self._forward.get_concrete_function(batch)
         return self._graphs[shape]
 
-    def hlo(self, x: np.ndarray) -> str:
-        """What XLA would be given for a batch: its products have their sizes, where a graph's may be left open."""
+    def hlo(self, x: np.ndarray) -> str | None:
+        """What XLA would be given for a batch: its products have their sizes, where a graph's may be left open.
+
+        None of a model with an operation that XLA has not.
+        """
         compiled = tf.function(self._plain, jit_compile=True, autograph=self._autograph)
-        text: str = compiled.experimental_get_compiler_ir(tf.convert_to_tensor(x))(stage="hlo")
+        try:
+            text: str = compiled.experimental_get_compiler_ir(tf.convert_to_tensor(x))(stage="hlo")
+        except (ValueError, tf.errors.InvalidArgumentError):
+            return None
         return text

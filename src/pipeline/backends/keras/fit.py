@@ -156,7 +156,8 @@ class KerasPredictor(Predictor):
 
     def flop(self, x: np.ndarray) -> float | None:
         with self.settings():
-            return flop(self.inference.hlo(x))
+            program = self.inference.hlo(x)
+            return None if program is None else flop(program)
 
     def peak_memory(self) -> dict[str, int]:
         return peak_memory(self.resolved)

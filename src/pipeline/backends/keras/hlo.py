@@ -51,6 +51,7 @@ class Program:
     def __init__(self, hlo: str) -> None:
         self.instructions: dict[str, Instruction] = {}
         self.computations: dict[str, list[Instruction]] = {}
+        self.entry: list[Instruction] = []
         inside: list[Instruction] = []
         for line in hlo.splitlines():
             found = _INSTRUCTION.match(line)
@@ -58,14 +59,24 @@ class Program:
                 one = _instruction(found)
                 self.instructions[one.name] = one
                 inside.append(one)
-            elif line.endswith("{") and line.startswith(("%", "ENTRY", *"abcdefghijklmnopqrstuvwxyz")):
+            elif line.endswith("{") and not line.startswith(" "):
                 inside = self.computations.setdefault(line.removeprefix("ENTRY ").split()[0].lstrip("%"), [])
+                self.entry = inside if line.startswith("ENTRY ") else self.entry
 
     def parts(self, one: Instruction) -> Iterator[Instruction]:
         """The instruction, and those that are fused in it."""
         yield one
         for inner in self.computations.get(one.attribute("calls"), ()):
             yield from self.parts(inner)
+
+    def executed(self, inside: list[Instruction] | None = None) -> Iterator[Instruction]:
+        """The instructions, each as often as it is called or fused; not those of loops and branches, which do not say
+        how often they run.
+        """
+        for one in self.entry if inside is None else inside:
+            yield one
+            called = one.attribute("to_apply" if one.opcode == "call" else "calls")
+            yield from self.executed(self.computations.get(called, []))
 
     def sizes(self, one: Instruction) -> list[Sizes]:
         """The products in an instruction; not those of a library that does not say which sides it multiplies."""
@@ -98,15 +109,16 @@ def products(hlo: str) -> Iterator[str]:
 
 
 def flop(hlo: str) -> float | None:
-    """Floating-point operations of the products of a program; None where one of them does not say its sides."""
-    program, total = Program(hlo), 0.0
-    for one in program.instructions.values():
-        if one.is_product:
-            sizes = program.sizes(one)
-            if not sizes:
-                return None
-            total += sum(2.0 * m * n * k * count for _, m, n, k, count in sizes)
-    return total or None
+    """Floating-point operations of the products of a program; None where one of them does not say its sides, or how
+    often it runs.
+    """
+    program = Program(hlo)
+    ran = [one for one in program.executed() if one.is_product]
+    sizes = [program.sizes(one) for one in ran]
+    elsewhere = {name for name, one in program.instructions.items() if one.is_product} - {one.name for one in ran}
+    if elsewhere or not all(sizes):
+        return None
+    return sum(2.0 * m * n * k * count for found in sizes for _, m, n, k, count in found) or None
 
 
 def allows_tf32(hlo: str) -> bool | None:
