@@ -285,6 +285,14 @@ def test_wrong_outputs_are_found(precision: str) -> None:
         assert [one.fault is None for one in bench.found] == [right, right]
 
 
+def test_the_narrowest_layer_decides_what_rounding_explains() -> None:
+    expected = X.sum(axis=1, keepdims=True)
+    for layers, right in (((), False), ((None, "bfloat16"), True)):
+        bench = Bench(Sums(float(np.max(np.abs(expected))) / 1000), X, (2, 4))
+        bench.verify(expected, "fp32", layers)
+        assert [one.fault is None for one in bench.found] == [right, right]
+
+
 @given(st.lists(st.lists(st.floats(1e-6, 10), min_size=1, max_size=80), min_size=1, max_size=4))
 def test_times_of_calls(rounds: list[list[float]]) -> None:
     one = Timed(4, 1.0, {}, None, rounds)

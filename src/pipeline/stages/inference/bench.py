@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -73,13 +73,15 @@ class Bench:
         seconds = time.perf_counter() - began
         return Timed(batch, seconds, self.predictor.peak_memory(), self.predictor.flop(self.x[:batch]))
 
-    def verify(self, expected: np.ndarray, precision: str) -> None:
+    def verify(self, expected: np.ndarray, precision: str, layer_dtypes: Iterable[str | None] = ()) -> None:
         """Hold the outputs of each size against those of the same examples in other batches (N, ...).
 
-        `precision`: that decides how products are rounded, which may differ from one size to another.
+        `precision`, and layers with dtypes of their own, decide how products are rounded, which may differ from one
+        size to another.
         """
         form = FORMATS[precision]
-        part = SAME_WITHIN["float16" if form.tf32 else form.compute]  # TF32 has as many digits as float16
+        dtypes = ["float16" if form.tf32 else form.compute, *filter(None, layer_dtypes)]  # TF32 has float16's digits
+        part = max(SAME_WITHIN[dtype] for dtype in dtypes)
         for one in self.found:
             outputs, wanted = self.first[one.batch].astype(np.float64), expected[: one.batch]
             outputs = outputs[: len(wanted)]

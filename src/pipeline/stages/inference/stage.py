@@ -78,7 +78,7 @@ class Inference(Stage):
         predictor = experiment.backend.load().predictor(experiment, data.task.shapes, saved, resolved)
         bench = Bench(predictor, examples(data, max(self.batches), input_dtype(resolved)), self.batches)
         measured, expected = self._judged(experiment, resolved, run, data, predictor)
-        bench.verify(expected, resolved.precision)
+        bench.verify(expected, resolved.precision, experiment.data_model.layer_dtypes)
         seen = predictor.observe(bench.x[: max(self.batches)])  # a GPU's library may use TF32 for large products alone
         kept = receipt.of_saved(experiment, resolved, saved, data.sha256, seen)
         receipt.refuse(receipt.problems(kept), experiment)
