@@ -43,6 +43,25 @@ class Centred(Model):
                 return self.layer(x - x.mean(0, keepdim=True))
 
         return Net()
+
+@spec
+class Counting(Model):
+    """Counts its forward passes in a buffer, which its outputs show."""
+
+    def torch(self, shapes):
+        import torch
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(64, 10)
+                self.register_buffer("passes", torch.zeros(()))
+
+            def forward(self, x):
+                self.passes += 1
+                return self.layer(x.flatten(1)) / self.passes
+
+        return Net()
 '''
 
 ON_THE_HOST = '''
@@ -210,6 +229,19 @@ def test_a_model_that_mixes_the_examples_of_a_batch_is_not_timed(tmp_path: Path)
     found = read(run / "result.json")
     assert [row[0] for row in found["tables"][0]["rows"]] == ["360"]
     assert "batch_1/latency_s" not in found["scalars"]
+
+
+@pytest.mark.wide
+def test_choosing_the_threads_leaves_the_saved_buffers(tmp_path: Path) -> None:
+    """A pass by which they are chosen had changed them before the first batch."""
+    write_files(tmp_path, {"mine.py": OWN, "own/model/counting.yaml": "_target_: mine.Counting\n"})
+    variables = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(tmp_path)}
+    saved = done(tmp_path, *DIGITS, "model=counting", "--config-dir", "own", **variables)
+    losses = [
+        read(done(tmp_path, "stage=evaluate", f"run={saved.name}", *words, **variables) / "result.json")["scalars"]
+        for words in ((), ("backend.threads=1",))
+    ]
+    assert losses[0]["test/loss"] == pytest.approx(losses[1]["test/loss"], rel=1e-6)
 
 
 REFUSED = {

@@ -7,7 +7,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
+from pipeline.backends.torch.threads import step_flop
 from pipeline.errors import UserError
 from pipeline.machine.environment import environment
 from pipeline.machine.threads import (
@@ -25,6 +27,25 @@ LOAD = "from pipeline.backends import Torch; Torch().load(); import torch; torch
 def test_small_work_gets_one_thread() -> None:
     assert [threads_for(SMALL_STEP_FLOP * part, 8) for part in (0.5, 1)] == [1, 8]
     assert [threads_to_read(LARGE_READ_BYTES * part, 8) for part in (0.5, 1)] == [1, 8]
+
+
+def test_a_layer_that_gives_several_tensors_is_counted_by_the_first() -> None:
+    """Such a layer of the user's ended the training: `'tuple' object has no attribute 'numel'`."""
+
+    class Pair(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+            return super().forward(x), None
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = Pair(8, 4), torch.nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.last(self.first(x)[0])
+            return found
+
+    assert step_flop(Net(), torch.zeros(1, 8), 5) == 3 * 2 * (8 * 4 + 4 * 2) * 5
 
 
 def test_the_limit_of_threads_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,11 +31,12 @@ class TorchPredictor(Predictor):
         self.experiment, self.resolved, self.lowering = experiment, resolved, Lowering(resolved)
         with self.settings():
             net = self.lowering.moved(made(experiment.data_model, shapes))
-            weights.to_torch(net, saved, "the saved run")
-            one = example(shapes, next(net.parameters()).dtype)
-            self.step_flop = 0.0 if experiment.backend.threads else step_flop(net, one, 1)
+            chosen = experiment.backend.threads or self.lowering.device.type != "cpu"
+            # First: a forward pass may change the net's buffers, which are then the saved ones all the same.
+            self.step_flop = 0.0 if chosen else step_flop(net, example(shapes, next(net.parameters()).dtype), 1)
             self.threads = torch.get_num_threads()
             self.read_bytes = sum(tensor.nbytes for tensor in net.parameters())
+            weights.to_torch(net, saved, "the saved run")
             self.net = net.to(self.lowering.device).eval()
 
     def settings(self) -> contextlib.AbstractContextManager[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from pipeline.machine import threads
 from pipeline.models.torch_sequences import GruLayer
@@ -21,8 +22,11 @@ def step_flop(net: torch.nn.Module, example: torch.Tensor, batch_size: int) -> f
     """
     total = 0
 
-    def count(layer: torch.nn.Module, _: object, output: torch.Tensor) -> None:
+    def count(layer: torch.nn.Module, _: object, outputs: object) -> None:
         nonlocal total
+        output = next((leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)), None)
+        if output is None:
+            return
         if isinstance(layer, GruLayer):
             kernels = (layer.gru_cell.kernel, layer.gru_cell.recurrent_kernel)
             total += sum(2 * kernel.numel() for kernel in kernels) * output.numel() // output.shape[-1]
@@ -49,4 +53,4 @@ def _multiplies(layer: torch.nn.Module) -> bool:
     if isinstance(layer, GruLayer):
         return True
     weight = getattr(layer, "weight", None)
-    return getattr(weight, "ndim", 0) >= 2 and not isinstance(layer, torch.nn.Embedding)
+    return isinstance(weight, torch.Tensor) and weight.ndim >= 2 and not isinstance(layer, torch.nn.Embedding)
