@@ -62,6 +62,24 @@ class Counting(Model):
                 return self.layer(x.flatten(1)) / self.passes
 
         return Net()
+
+@spec
+class Narrow(Model):
+    """Multiplies large batches in bfloat16."""
+
+    def torch(self, shapes):
+        import torch
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(64, 10)
+
+            def forward(self, x):
+                with torch.autocast("cpu", torch.bfloat16, enabled=len(x) > 100):
+                    return self.layer(x.flatten(1)).float()
+
+        return Net()
 '''
 
 ON_THE_HOST = '''
@@ -242,6 +260,17 @@ def test_choosing_the_threads_leaves_the_saved_buffers(tmp_path: Path) -> None:
         for words in ((), ("backend.threads=1",))
     ]
     assert losses[0]["test/loss"] == pytest.approx(losses[1]["test/loss"], rel=1e-6)
+
+
+@pytest.mark.wide
+def test_the_largest_batch_is_observed(tmp_path: Path) -> None:
+    """The smallest said that all were multiplied in float32."""
+    write_files(tmp_path, {"mine.py": OWN, "own/model/narrow.yaml": "_target_: mine.Narrow\n"})
+    variables = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(tmp_path)}
+    done(tmp_path, *DIGITS, "model=narrow", "--config-dir", "own", **variables)
+    ended = pipeline(tmp_path, "stage=inference", "run=latest", "stage.batches=[1,320]", *SHORT, **variables)
+    assert ended.returncode == 1
+    assert "precision=fp32 asks for float32 but the matrix products ran in bfloat16 (1)" in ended.stderr
 
 
 REFUSED = {

@@ -33,6 +33,7 @@ from pipeline.machine.device import Device, Gpu, Place, canonical, parse_size
 from pipeline.machine.precision import AUTO, FORMATS, Format
 from pipeline.runs import receipt
 from pipeline.runs.fit import Fit, Observation
+from pipeline.stages.training_table import precision_row
 
 COMPUTE = {name: form.compute for name, form in FORMATS.items()} | {"mixed": "bfloat16"}
 NO_TF32 = (
@@ -317,6 +318,35 @@ def test_tf32_that_was_set_and_not_seen_is_neither_as_requested_nor_a_failure() 
             None,
             "set, not seen",
         )
+
+
+def test_a_pass_of_few_rows_without_tf32_is_no_failure() -> None:
+    """A GPU's library may use it for large products alone: one picture's class was refused."""
+    seen = Observation(how="", matmuls=Counter(["float32"]), product_devices=Counter(["cuda:1"]), tf32=False)
+    resolved = Resolved(GPU.place, "tf32", "", "")
+    wanted = in_backend.experiment("torch", stage="predict", precision="tf32")
+    found: dict[str, Any] = {"device": {}, "precision": {}}
+    assert receipt.add_observed(found, wanted, resolved, seen) == ""
+    assert found["precision"]["as_requested"] is None
+    assert found["precision"]["problem"] == "TF32: none of the matrix products ran in it"
+    assert precision_row(wanted, resolved, seen) == "tf32; matmuls in float32, none in TF32"
+
+
+def test_another_dtype_is_not_hidden_by_tf32_that_was_not_seen() -> None:
+    seen = Observation(how="", matmuls=Counter(["bfloat16"]), product_devices=Counter(["cuda:1"]))
+    found: dict[str, Any] = {"device": {}, "precision": {}}
+    wanted = in_backend.experiment("torch", precision="tf32")
+    said = receipt.add_observed(found, wanted, Resolved(GPU.place, "tf32", "", ""), seen)
+    assert said == "precision=tf32 asks for float32 but the matrix products ran in bfloat16 (1)"
+    assert (found["precision"]["as_requested"], found["precision"]["problem"]) == (False, said)
+
+
+@pytest.mark.parametrize("setting", ["processes", "split"])
+def test_a_saved_run_of_several_devices_predicts_on_one(setting: str) -> None:
+    seen = Observation(how="", matmuls=Counter(["float32"]), product_devices=Counter(["cuda:1"]), tf32=False)
+    for stage, said in (("evaluate", ""), ("classifier", "device=gpu:1, gpu:2 but the matrix products ran on gpu:1")):
+        wanted = in_backend.experiment("jax", stage=stage, device=("cpu", {setting: 2}))
+        assert receipt.add_observed({"device": {}, "precision": {}}, wanted, GPU, seen) == said
 
 
 @pytest.mark.parametrize(

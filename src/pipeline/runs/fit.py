@@ -29,7 +29,7 @@ def not_finite(outputs: np.ndarray) -> tuple[int, float] | None:
 NOT_SEEN = "set, not seen"
 ON_CPU = "no processor has TF32"
 NO_STEP = "the run had no step left when it was resumed"
-PASS = "a pass of the saved model over its first batch"
+PASS = "a pass of the saved model"
 
 
 @dataclass

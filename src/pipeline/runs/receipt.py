@@ -142,12 +142,14 @@ def add_observed(receipt: dict[str, Any], experiment: Experiment, resolved: Reso
     """Add what was observed. Returns in words what is not as asked; empty where all is."""
     receipt["device"]["effective"] = ", ".join(places(seen)) or "none seen"
     receipt["precision"]["observed"] = observed(seen)
-    device = experiment.device
-    count = device.processes * device.split if experiment.backend.shards else 1
+    device, several = experiment.device, experiment.backend.shards and not experiment.stage.starts_from_run
+    count = device.processes * device.split if several else 1
     where = elsewhere(receipt.get("processes")) or device_mismatch(resolved, seen, count)
-    said = add_problems(receipt, device=where, precision=mismatch(experiment, resolved, seen))
-    if FORMATS[resolved.precision].tf32 and seen.tf32 is None:
-        receipt["precision"] |= {"as_requested": None, "problem": f"TF32: {seen.tf32_by}"}
+    problem = mismatch(experiment, resolved, seen)
+    said = add_problems(receipt, device=where, precision=problem)
+    if problem is None and FORMATS[resolved.precision].tf32 and not seen.tf32:
+        why = seen.tf32_by if seen.tf32 is None else "none of the matrix products ran in it"
+        receipt["precision"] |= {"as_requested": None, "problem": f"TF32: {why}"}
     return said
 
 
@@ -270,7 +272,7 @@ def mismatch(experiment: Experiment, resolved: Resolved, seen: Observation) -> s
         found = ", ".join(f"{dtype} ({count})" for dtype, count in sorted(seen.matmuls.items()))
         asked = ", ".join(sorted(wanted))
         return f"precision={resolved.precision} asks for {asked} but the matrix products ran in {found}"
-    if form.tf32 and seen.tf32 is False:
+    if form.tf32 and seen.tf32 is False and not experiment.stage.starts_from_run:  # of few rows no library uses it
         return (
             f"precision={resolved.precision} but none of the step's matrix products ran in TF32: a GPU's library may "
             "use it for large ones alone; choose precision=fp32, which is what ran, or a wider model"

@@ -10,6 +10,7 @@ from pipeline.errors import cut, plural
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Device
 from pipeline.machine.others import said_of, too_short
+from pipeline.machine.precision import FORMATS
 from pipeline.report import table
 from pipeline.runs.fit import Fit, Observation
 from pipeline.runs.json_files import read_json
@@ -198,6 +199,8 @@ def precision_row(experiment: Experiment, resolved: Resolved, seen: Observation)
     name = experiment.precision.name
     arrow = name if name == resolved.precision else f"{name} -> {resolved.precision} ({resolved.precision_reason})"
     text = f"{arrow}; matmuls in {', '.join(sorted(seen.matmuls)) or 'none'}"
+    if FORMATS[resolved.precision].tf32 and seen.tf32 is False:
+        text += ", none in TF32"
     if seen.compiled and set(seen.compiled) != set(seen.matmuls):
         text += f" (compiled to {', '.join(sorted(seen.compiled))})"
     return text

@@ -79,7 +79,7 @@ class Inference(Stage):
         bench = Bench(predictor, examples(data, max(self.batches), input_dtype(resolved)), self.batches)
         measured, expected = self._judged(experiment, resolved, run, data, predictor)
         bench.verify(expected, resolved.precision, experiment.data_model.layer_dtypes)
-        seen = predictor.observe(bench.x[: max(self.batches)])  # a GPU's library may use TF32 for large products alone
+        seen = predictor.observe(bench.x[: max(self.batches)])  # of few rows a GPU's library multiplies in its own way
         kept = receipt.of_saved(experiment, resolved, saved, data.sha256, seen)
         receipt.refuse(receipt.problems(kept), experiment)
         machine = partial(importlib.import_module(experiment.backend.probe).machine, experiment, resolved)
