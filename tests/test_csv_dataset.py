@@ -37,19 +37,21 @@ def test_a_table_is_read_by_its_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("largest", "words", "noted"),
+    ("columns", "largest", "words", "noted"),
     [
-        (300.0, (), True),
-        (300.0, ("dataset.normalise=true",), False),
-        (30.0, (), False),  # times that of the others
+        (3, 300.0, (), True),
+        (3, 300.0, ("dataset.normalise=true",), False),
+        (3, 30.0, (), False),  # times that of the others
+        (2, 300.0, (), True),
+        (1, 300.0, (), False),
     ],
 )
 def test_a_column_of_another_scale_is_noted_where_nothing_normalises_it(
-    tmp_path: Path, largest: float, words: tuple[str, ...], noted: bool
+    tmp_path: Path, columns: int, largest: float, words: tuple[str, ...], noted: bool
 ) -> None:
-    x = np.random.default_rng(0).normal(size=(100, 3)) * [1.0, 1.0, largest]
-    lines = [f"{row[0]:.4f},{row[1]:.4f},{row[2]:.4f},{'ash' if row[0] < 0 else 'beech'}" for row in x]
-    file = written(tmp_path, "length,width,height,kind", *lines)
+    x = np.random.default_rng(0).normal(size=(100, columns)) * [*[1.0] * (columns - 1), largest]
+    lines = [",".join([*(f"{value:.4f}" for value in row), "ash" if row[0] < 0 else "beech"]) for row in x]
+    file = written(tmp_path, ",".join([*("length", "width")[: columns - 1], "height", "kind"]), *lines)
     run = done(tmp_path, "dataset=csv", f"dataset.file={file}", "model=linear", "training.epochs=1", *words)
     said = [note for note in read_result(run).notes if "dataset.normalise=true" in note]  # type: ignore[union-attr]
     assert [note.startswith("dataset=csv: height spreads over ") for note in said] == [True] * noted

@@ -175,14 +175,15 @@ def said_of_scales(experiment: Experiment, data: Data) -> str | None:
     if given or experiment.starting.start is not None or not is_shipped(experiment.model):
         return None
     spread = np.std(x, axis=0, dtype=np.float64)
-    usual = np.median(spread[spread > 0]) if spread.any() else 0.0
     widest = int(spread.argmax())
+    others = np.delete(spread, widest)
+    usual = np.median(others[others > 0]) if others.any() else np.inf  # of a single one it has none to outweigh
     if spread[widest] < OUTWEIGHS * max(usual, 1.0):
         return None
     name = data.columns[widest] if data.columns else f"column {widest} of x"
     return (
         f"dataset={choice(experiment.dataset)}: {name} spreads over {spread[widest]:,.3g} (standard deviation), most "
-        f"columns over {usual:,.3g}, so that it outweighs them; dataset.normalise=true gives all of them the same"
+        f"others over {usual:,.3g}, so that it outweighs them; dataset.normalise=true gives all of them the same"
     )
 
 
