@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import in_backend
 import numpy as np
 import pytest
 from command import DIGITS, TORCH_THEN_WIDE, done, failed, pipeline, refused, write_files
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.backends.keras.hlo import flop
+from pipeline.runs.code import code_hash
 from pipeline.runs.fit import Observation, Predictor
 from pipeline.stages.inference.bench import TAIL, WARM_UP, Bench, Timed
 
@@ -271,6 +273,14 @@ def test_the_largest_batch_is_observed(tmp_path: Path) -> None:
     ended = pipeline(tmp_path, "stage=inference", "run=latest", "stage.batches=[1,320]", *SHORT, **variables)
     assert ended.returncode == 1
     assert "precision=fp32 asks for float32 but the matrix products ran in bfloat16 (1)" in ended.stderr
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_what_measures_a_pass_decides_its_result(backend: str) -> None:
+    """Also the bare matmul of which its rate is a share: after an edit of it a grid has no result yet."""
+    found = code_hash.modules(in_backend.experiment(backend, stage="inference"))
+    probe = in_backend.experiment(backend).backend.probe
+    assert {"pipeline.stages.inference.bench", "pipeline.backends.shared.step_breakdown", probe} <= set(found)
 
 
 REFUSED = {

@@ -52,6 +52,7 @@ class Inference(Stage):
     seconds: PositiveFloat = 0.2
 
     starts_from_run: ClassVar[bool] = True
+    probe: ClassVar[bool] = True  # whose bare matmul the passes are held against
     headline: ClassVar[str] = "inference/latency_s"
 
     def check(self, experiment: Experiment) -> None:
