@@ -335,6 +335,8 @@ def test_how_rates_were_timed_is_said_below_them(tmp_path: Path) -> None:
     ):
         assert part in said
     assert "the rates" not in compared(*(a_run(root, 0.5, **alone) for _ in range(2)))
+    passes = [a_run(root, 0.5, cores_of_others=share) for share in (0.5, 0.0)]  # as stage=inference keeps it
+    assert "other processes had 50% of the cores at most, in 1 of 2 runs" in " ".join(compared(*passes).split())
 
 
 def test_runs_that_differ_in_their_seed_alone_give_a_spread(tmp_path: Path) -> None:

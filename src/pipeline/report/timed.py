@@ -19,7 +19,7 @@ Receipts = Sequence[Mapping[str, Any]]
 def of_rates(receipts: Receipts, what: str, period: str = "epoch or period", longer: str = LONGER) -> tuple[str, ...]:
     """`what` the receipts are of: a run, a cell. `period`: what lies between two validations; `longer`: how more of
     them are had."""
-    timed = [receipt.get("training_rate", {}) for receipt in receipts]
+    timed = [receipt.get("training_rate", receipt) for receipt in receipts]  # of passes it is in the receipt itself
     of = plural(len(receipts), what)
     return (*_disturbed(timed, of), *_cold(timed, of, period, longer), *_short(timed, of))
 

@@ -94,11 +94,12 @@ class Inference(Stage):
             table=(
                 *((one.name.replace("test/", "test "), figure(one.value)) for one in measured.metrics),
                 *([found.limit_row()] if found.timed else []),
+                *([("timing", f"uncertain: {said}")] if (said := said_of(others)) else []),
                 ("run", source.name),
                 ("device", f"{resolved.place} ({kept['device']['hardware']['name']})"),
                 ("precision", precision_row(experiment, resolved, seen)),
             ),
-            notes=(*notes, *self._notes(data, others)),
+            notes=(*notes, *self._notes(data)),
             details=measured.details.tables,
             failed="; ".join(one.fault for one in bench.found if one.fault) or measured.fault,
         )
@@ -132,9 +133,9 @@ class Inference(Stage):
                 progress.advance(1, f"round {number + 1} of {self.rounds}")
             return others.share()
 
-    def _notes(self, data: Data, others: float | None) -> Sequence[str]:
+    def _notes(self, data: Data) -> Sequence[str]:
         """What a reader of the times should know."""
-        found = [f"uncertain: {said}" for said in [said_of(others)] if said]
+        found = []
         if len(data.test) < max(self.batches):
             found.append(f"the test has {len(data.test):,} examples: larger batches hold some of them twice")
         if data.task.units > 1:
