@@ -141,7 +141,7 @@ REFUSALS = {
     "name=..": "name=..: use something besides dots",
     "output_dir=": "output_dir=: name a folder; every run gets its own folder in it",
     "run=x": "run=x with stage=classifier: this stage does not start from a saved run; stage=evaluate, predict, "
-    "export and generate do",
+    "inference, export and generate do",
     "training.metrics=[accuracy,accuracy]": "training.metrics=[accuracy,accuracy]: one of them is named twice",
     "dataset=digits dataset.validation=2000": "dataset.validation=2000: must be at least 0 and less than 1437, ...",
     "model.layer_dtypes=[float16]": "model.layer_dtypes=['float16']: has 1 dtype; give one for each of the ...",

@@ -36,7 +36,7 @@ def check_run(experiment: Experiment) -> None:
     if experiment.settings.run and not experiment.stage.starts_from_run:
         raise UserError(
             f"run={experiment.settings.run} with stage={choice(experiment.stage)}: this stage does not start from a "
-            "saved run; stage=evaluate, predict, export and generate do"
+            "saved run; stage=evaluate, predict, inference, export and generate do"
         )
 
 
