@@ -82,6 +82,21 @@ class Narrow(Model):
                     return self.layer(x.flatten(1)).float()
 
         return Net()
+
+@spec
+class Rows(Model):
+    """torch's own encoder, which is one operation where no gradient is asked for, as its attention alone is."""
+
+    def torch(self, shapes):
+        import torch
+
+        class Attend(torch.nn.MultiheadAttention):
+            def forward(self, x):
+                return super().forward(x, x, x, need_weights=False)[0]
+
+        encode = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        attend = Attend(8, 2, batch_first=True)
+        return torch.nn.Sequential(torch.nn.Flatten(2), encode, attend, torch.nn.Flatten(), torch.nn.Linear(64, 10))
 '''
 
 ON_THE_HOST = '''
@@ -281,6 +296,20 @@ def test_what_measures_a_pass_decides_its_result(backend: str) -> None:
     found = code_hash.modules(in_backend.experiment(backend, stage="inference"))
     probe = in_backend.experiment(backend).backend.probe
     assert {"pipeline.stages.inference.bench", "pipeline.backends.shared.step_breakdown", probe} <= set(found)
+
+
+def test_products_of_torchs_own_encoder_are_seen_and_counted(tmp_path: Path) -> None:
+    """Only those of the layer behind it were: a fourteenth of the FLOP."""
+    write_files(tmp_path, {"mine.py": OWN, "own/model/rows.yaml": "_target_: mine.Rows\n"})
+    variables = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(tmp_path)}
+    done(tmp_path, *DIGITS, "model=rows", "--config-dir", "own", **variables)
+    run = done(tmp_path, "stage=inference", "run=latest", "stage.batches=[1,4]", *SHORT, **variables)
+    receipt = read(run / "receipt.json")
+    rows, width, hidden = 8, 8, 16
+    attention = rows * 2 * 4 * width**2 + 4 * rows**2 * width
+    flop = 2 * attention + rows * 2 * 2 * width * hidden + 2 * 64 * 10
+    assert [one["flop"] for one in receipt["passes"]] == [flop, 4 * flop]
+    assert receipt["precision"]["observed"]["matrix_products"] == {"float32": 3}
 
 
 REFUSED = {

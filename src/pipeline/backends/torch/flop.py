@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -20,12 +21,23 @@ def flop(run: Callable[[], object]) -> float | None:
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,
     }
     seen = Observation(how="")
-    with FlopCounterMode(display=False, custom_mapping=formulas) as counter, Observer(seen):
+    with FlopCounterMode(display=False, custom_mapping=formulas) as counter, Observer(seen), _encoders_in_parts():
         run()
     known = {packet.__name__ for packet in (*flop_registry, *formulas) if hasattr(packet, "__name__")}
     if any(is_product(name) and name not in known for name, _, _ in seen.operations):
         return None
     return float(counter.get_total_flops()) or None
+
+
+@contextlib.contextmanager
+def _encoders_in_parts() -> Iterator[None]:
+    """torch's own encoder and attention as their products, which have formulas, where they would be one operation."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _linear(a_shape: Sequence[int], b_shape: Sequence[int], *_: Any, **__: Any) -> int:

@@ -18,6 +18,8 @@ RECURRENT = (
     *("_cudnn_rnn", "_cudnn_rnn_backward"),
     *("miopen_rnn", "miopen_rnn_backward"),
 )
+# torch's own encoder and attention, each one operation where no gradient is asked for.
+ENCODERS = ("_transformer_encoder_layer_fwd", "_native_multi_head_attention")
 # Products of groups of rows, of lists, of scaled or whole numbers of few bits, and of sparse matrices.
 SPECIAL = (
     *("_grouped_mm", "_foreach_mm", "_sparse_addmm"),
@@ -38,6 +40,7 @@ PRODUCTS = (
     "convolution_backward",
     "conv_tbc",
     *RECURRENT,
+    *ENCODERS,
     *SPECIAL,
 )
 ATTENTION = re.compile(r"_scaled_dot_product_\w*attention\w*|_(flash|efficient|cudnn)_attention_(forward|backward)")
