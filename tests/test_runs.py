@@ -545,6 +545,7 @@ def test_settings_are_folded_between_words_and_read_from_the_left() -> None:
     table = Table("", ("framework", "setting", "median", "of copying"), rows)
     lines = printed(60, lambda console: show_table(console, table, of_words(table)))
     assert [line[12:38].rstrip() for line in lines] == [
+        "",  # beside `of`, which stands over `copying`
         "setting",
         "batch=256",
         "map_calls=auto cache=true",
@@ -631,6 +632,17 @@ def test_the_names_of_columns_are_folded_no_more_than_is_needed() -> None:
         "model.layers  learning_rate         (bits/byte)          (tokens/s)",
         "1                       0.1            2.1000 *              12,345",
     ]
+
+
+def test_a_number_is_not_cut_where_the_names_of_columns_can_be_folded_between_words() -> None:
+    """`(1,204,76` stood over `9`, under names wider than their numbers."""
+    names = ("batch", "first call", "latency", "p99", "calls", "images/s", "of a matmul", "memory")
+    few = ("1", "0.40 ms", "0.019 ms", "0.078 ms", "1,341", "17,160 (6,167 to 46,747, n=5)", "0.8 %", "880.6 MiB")
+    many = ("2,000,000", "1.54 s", "1.50 s", "", "5", "1,331,354 (1,204,769 to 1,336,164, n=5)", "19.6 %", "1.9 GiB")
+    lines = printed(80, lambda console: show_table(console, Table("", names, (few, many))))
+    words = " ".join(lines).split()
+    assert {word for cell in (*few, *many) for word in cell.split()} <= set(words)
+    assert max(map(len, lines)) <= 80
 
 
 def test_a_word_of_several_is_folded_after_the_parts_of_a_path() -> None:

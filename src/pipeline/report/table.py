@@ -27,10 +27,10 @@ GAP = 2  # letters between two columns, as rich has them
 HUGE = 1e12  # above the bytes of a memory, which are shown in full
 NARROWEST = 10  # letters that a column is given at least
 WIDEST_NAME = 0.4  # of the terminal's width: a longer name in front of values stands above its own
-# Where the name of a column may be folded: `test/accuracy`, `model.layer_dtypes`, `time (s)`; 0.1 stays whole.
+# Where the name of a column may be folded: `test/accuracy`, `model.layer_dtypes`, `time (s)`, `first call`; not 0.1.
 UNIT_ENDS = r"(?<=\S)(?= \()"
 PATH_ENDS = rf"{UNIT_ENDS}|(?<=/)(?=\w)|(?<=\.)(?=[^\W\d])"
-NAME_ENDS = rf"{PATH_ENDS}|(?<=_)(?=\w)"
+NAME_ENDS = rf"{PATH_ENDS}|(?<=_)(?=\w)|(?<=\w)(?= \w)"
 
 # Where what a cell names may be, such as a key or a path; a number stays whole, 1.4e-07 too.
 CELL_ENDS = r"(?<=[/_-])(?<!\de-)(?=\w)|(?<=\.)(?=[^\W\d])"
