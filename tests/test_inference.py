@@ -169,7 +169,7 @@ def test_the_passes_of_a_saved_run(trained: Path, place: Path, backend: str) -> 
         assert scalars[f"batch_{size}/images_per_s"] == pytest.approx(rate, rel=0.9)
         assert scalars[f"batch_{size}/matmul_share"] > 0
         assert scalars[f"batch_{size}/first_call_s"] > 0
-        assert scalars[f"batch_{size}/peak_memory"] > 1e8
+        assert 100 < scalars[f"batch_{size}/peak_memory"] < 10_000  # MiB
     assert scalars["inference/latency_s"] == scalars["batch_1/latency_s"]
     rates = [scalars[f"batch_{size}/images_per_s"] for size in sizes]
     assert scalars["inference/images_per_s"] == max(rates)
@@ -250,6 +250,11 @@ def test_a_grid_of_passes(trained: Path, place: Path) -> None:
     result = pipeline(place, "stage=inference", f"run={trained}", *words, *SHORT)
     assert result.returncode == 0, result.stderr
     assert "inference/latency_s (s) over the grid" in result.stdout
+    for cell in (place / "grid").glob("*inference*"):
+        scalars = read(cell / "result.json")["scalars"]
+        (memory,) = (name for name in scalars if "memory" in name)
+        assert memory == "batch_2/cell_peak_memory"  # lower than that of a command, which has the imports in it
+        assert 50 < scalars[memory] < 2000  # MiB
 
 
 def test_a_model_that_mixes_the_examples_of_a_batch_is_not_timed(tmp_path: Path) -> None:

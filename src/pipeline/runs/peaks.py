@@ -27,5 +27,11 @@ def peaks(receipt: Mapping[str, Any]) -> tuple[Metric, ...]:
     if several.get("count", 1) > 1:
         each = [one["peak_bytes"] for one in several.get("each", ())]
         own = sum(each) if each else None
-    known = {CELL if memory.forked else PROCESS: own, DEVICE: found.get("device_bytes")}
-    return tuple(Metric(of, size / 2**20, "MiB", "memory", "min") for of, size in known.items() if size is not None)
+    return named({**found, "process_bytes": own})
+
+
+def named(found: Mapping[str, int | None], before: str = "") -> tuple[Metric, ...]:
+    """`before` and a name for each of the peaks that are known, in bytes: of the process and of the GPU's allocator."""
+    known = {CELL if memory.forked else PROCESS: found["process_bytes"], DEVICE: found.get("device_bytes")}
+    made = ((f"{before}{of}", size) for of, size in known.items() if size is not None)
+    return tuple(Metric(name, size / 2**20, "MiB", "memory", "min") for name, size in made)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pipeline.backends.shared.step_breakdown import Machine
 from pipeline.report.table import digits, percent, seconds, size
-from pipeline.runs import result
+from pipeline.runs import peaks, result
 from pipeline.runs.result import Metric, Table
 from pipeline.stages.inference.bench import Timed
 
@@ -53,7 +53,7 @@ class Found:
             yield result.seconds(f"{name}/latency_p99_s", one.tail_s)
         yield result.rate(f"{name}/{self.unit}_per_s", statistics.median(self.rates(one)), self.unit)
         yield result.seconds(f"{name}/first_call_s", one.first_s)
-        yield result.memory(f"{name}/peak_memory", peak_of(one))
+        yield from peaks.named(one.peak, f"{name}/")
         share = self.share(one)
         if share is not None:
             yield Metric(f"{name}/matmul_share", share, "", "time", "max")
