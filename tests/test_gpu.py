@@ -200,7 +200,7 @@ def test_a_residual_net_trains_and_predicts_on_the_gpu(backend: str, tmp_path: P
     assert result is not None
     found = values(result.metrics)
     assert 0 < found["batch_256/matmul_share"] <= 1
-    assert found["batch_256/peak_memory"] >= found["batch_1/peak_memory"] > 0
+    assert found["batch_256/device_peak_memory"] >= found["batch_1/device_peak_memory"] > 0
 
 
 def artifacts(folder: Path) -> Path:
