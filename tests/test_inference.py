@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from pipeline.backends.keras.hlo import flop
 from pipeline.runs.code import code_hash
 from pipeline.runs.fit import Observation, Predictor
+from pipeline.runs.receipt import UNSET_THREADS
 from pipeline.stages.inference.bench import TAIL, WARM_UP, Bench, Timed
 
 SHORT = ("stage.rounds=2", "stage.seconds=0.02")
@@ -175,6 +176,8 @@ def test_the_passes_of_a_saved_run(trained: Path, place: Path, backend: str) -> 
     assert scalars["inference/images_per_s"] == max(rates)
     each = 2 * (64 * UNITS + UNITS * 10)
     assert [one["flop"] for one in receipt["passes"]] == [each * size for size in sizes]
+    threads = [one["cpu_threads"] for one in receipt["passes"]]
+    assert threads == ([1, 1, 1] if backend == "torch" else [UNSET_THREADS] * 3)
     assert [row[0] for row in found["tables"][0]["rows"]] == ["1", "7", "512"]
     assert set(receipt["precision"]["observed"]["matrix_products"]) == {"float32"}
     assert (run / "artifacts/figures/inference.png").is_file()
@@ -357,6 +360,9 @@ class Sums(Predictor):
 
     def flop(self, x: np.ndarray) -> float | None:  # noqa: ARG002
         return None
+
+    def cpu_threads(self, batch: int) -> int:
+        return batch
 
     def peak_memory(self) -> dict[str, int]:
         return {"process_bytes": len(self.sizes)}

@@ -82,6 +82,10 @@ class Predictor(ABC):
         """Floating-point operations of the matrix products of a pass over a batch; None where they cannot be read."""
 
     @abstractmethod
+    def cpu_threads(self, batch: int) -> int | None:
+        """CPU threads of an operation in a pass over so many examples; None where the framework chooses."""
+
+    @abstractmethod
     def peak_memory(self) -> dict[str, int]:
         """The most bytes so far: `process_bytes`, and on a GPU `device_bytes` of the framework's allocator."""
 

@@ -159,6 +159,10 @@ class KerasPredictor(Predictor):
             program = self.inference.hlo(x)
             return None if program is None else flop(program)
 
+    def cpu_threads(self, batch: int) -> int | None:
+        found: int | None = settings_module.cpu_threads()
+        return found
+
     def peak_memory(self) -> dict[str, int]:
         return peak_memory(self.resolved)
 

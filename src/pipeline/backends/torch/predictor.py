@@ -65,14 +65,14 @@ class TorchPredictor(Predictor):
     def peak_memory(self) -> dict[str, int]:
         return peak_memory(self.lowering.device)
 
+    def cpu_threads(self, batch: int) -> int:
+        if not self.step_flop:
+            return self.threads
+        by_flop = threads_for(batch * self.step_flop, self.threads)
+        return max(by_flop, threads_to_read(self.read_bytes, self.threads))
+
     def _outputs(self, x: np.ndarray, mode: contextlib.AbstractContextManager[Any]) -> torch.Tensor:
-        self._set_threads(len(x))
+        torch.set_num_threads(self.cpu_threads(len(x)))  # `settings` puts back what it found
         with mode, self.lowering.forward():
             outputs: torch.Tensor = self.net(self.lowering.entered(to_tensor(x)))
             return outputs
-
-    def _set_threads(self, batch: int) -> None:
-        """As many as pay for a batch, by the rule of a training's step; `settings` puts back what it found."""
-        if self.step_flop:
-            by_flop = threads_for(batch * self.step_flop, self.threads)
-            torch.set_num_threads(max(by_flop, threads_to_read(self.read_bytes, self.threads)))

@@ -85,7 +85,15 @@ class Inference(Stage):
         receipt.refuse(receipt.problems(kept), experiment)
         machine = partial(importlib.import_module(experiment.backend.probe).machine, experiment, resolved)
         before, others, after = machine(), self._time(bench, run), machine()
-        passes = [{"batch": one.batch, "calls": len(one.calls), "flop": one.flop} for one in bench.found]
+        passes = [
+            {
+                "batch": one.batch,
+                "calls": len(one.calls),
+                "flop": one.flop,
+                "cpu_threads": predictor.cpu_threads(one.batch) or receipt.UNSET_THREADS,
+            }
+            for one in bench.found
+        ]
         run.journal.write_receipt({**kept, "passes": passes, "cores_of_others": others})
         found = Found(bench.right, data.task.unit, data.task.units, (before, after))
         result = Result(
