@@ -327,6 +327,23 @@ def test_a_metric_of_the_users_that_means_something_else_is_named(tmp_path: Path
     assert line.startswith(f"test/recall is not compared across training.metrics={shown},[")
 
 
+def test_latencies_of_batches_of_other_sizes_are_not_ranked(tmp_path: Path) -> None:
+    """The smallest size of each run stood beside the others', whatever it was."""
+    root = tmp_path / "runs"
+    for number, sizes in enumerate(([1, 16], [64], [64])):
+        made = a_run(root, 0.5, ago=9 - number)
+        (made / "config.yaml").write_text(json.dumps(CONFIG | {"stage": {"batches": sizes}}))
+        result = read_json(made / "result.json")
+        write_json(made / "result.json", result | {"scalars": {"inference/latency_s": 1, "batch_64/latency_s": 1}})
+    newest, second, first = listing.listed(root)
+    assert listing.unlike([newest, second], "inference/latency_s") == []
+    assert listing.unlike([newest, first], "batch_64/latency_s") == []
+    (line,) = listing.unlike([newest, first], "inference/latency_s")
+    assert line.startswith(
+        "inference/latency_s is not compared across stage.batches=[64],[1, 16]; choose among them by "
+    )
+
+
 def test_a_choice_by_the_test_data_is_said_with_the_metric_that_would_not_be(tmp_path: Path) -> None:
     """Of many runs the first by a test's metric flatters, which a grid says and a list did not."""
     root = tmp_path / "runs"

@@ -360,7 +360,7 @@ def test_a_saved_run_of_another_model_is_refused_for_its_model_and_not_for_its_v
     words = ("stage=transformer", "dataset=text", "dataset.path=mine.txt", "training.steps=3", "schedule.warm_up=1")
     said = refused(tmp_path, *words, f"model.start={run}")
     assert said == (
-        f"model.start={run}/artifacts/model/weights.npz: weights of another model: that run has model=encoder_decoder, "
+        f"model.start={run.name}: weights of another model: that run has model=encoder_decoder, "
         "this one model=gpt; model.start_layers takes some of the file"
     )
     some = refused(tmp_path, *words, f"model.start={run}", "model.start_layers=[tokens]")

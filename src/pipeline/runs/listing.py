@@ -47,6 +47,7 @@ HEADLINES = (
     "best/rate",
 )  # of a model's test, the first that it has; of matrix products the rate, whose first result is a rounding error
 
+OF_SIZES = "inference/"  # metrics of the smallest batch that a run has timed, or of the quickest
 DATA = ("dataset", "dataset.path", "dataset.file", "dataset.folder")  # settings that say what is tested
 WHICH = (*DATA, "dataset.validation", "dataset.test")  # and which of them
 BY_NAME = ("device", "precision")  # groups of one class whose choices have a `name`
@@ -141,6 +142,8 @@ def unlike(runs: Sequence[Listed], metric: str) -> list[str]:
     asked = [asked_for(run.config, metric) for run in having]
     if any(one != asked[0] for one in asked):
         several += _differing(having, ["training.metrics"])
+    if metric.startswith(OF_SIZES):
+        several += _differing(having, ["stage.batches"])
     if metric.partition("/")[0] in SPLITS:
         several += _of_other_examples(having, metric)
     lines = _of_other_versions(having, metric)
