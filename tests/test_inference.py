@@ -29,42 +29,38 @@ OWN = '''
 from pipeline.contracts import Model
 from pipeline.spec import spec
 
+def net(forward):
+    """A linear layer in a module that is called as `forward` has it."""
+    import torch
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(64, 10)
+            self.register_buffer("passes", torch.zeros(()))
+
+        def forward(self, x):
+            return forward(self, x.flatten(1))
+
+    return Net()
+
 @spec
 class Centred(Model):
     """Takes the mean of the batch off, so that an example's outputs depend on the others."""
 
     def torch(self, shapes):
-        import torch
-
-        class Net(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.layer = torch.nn.Linear(64, 10)
-
-            def forward(self, x):
-                x = x.flatten(1)
-                return self.layer(x - x.mean(0, keepdim=True))
-
-        return Net()
+        return net(lambda module, x: module.layer(x - x.mean(0, keepdim=True)))
 
 @spec
 class Counting(Model):
     """Counts its forward passes in a buffer, which its outputs show."""
 
     def torch(self, shapes):
-        import torch
+        def counted(module, x):
+            module.passes += 1
+            return module.layer(x) / module.passes
 
-        class Net(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.layer = torch.nn.Linear(64, 10)
-                self.register_buffer("passes", torch.zeros(()))
-
-            def forward(self, x):
-                self.passes += 1
-                return self.layer(x.flatten(1)) / self.passes
-
-        return Net()
+        return net(counted)
 
 @spec
 class Narrow(Model):
@@ -73,16 +69,11 @@ class Narrow(Model):
     def torch(self, shapes):
         import torch
 
-        class Net(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.layer = torch.nn.Linear(64, 10)
+        def narrow(module, x):
+            with torch.autocast("cpu", torch.bfloat16, enabled=len(x) > 100):
+                return module.layer(x).float()
 
-            def forward(self, x):
-                with torch.autocast("cpu", torch.bfloat16, enabled=len(x) > 100):
-                    return self.layer(x.flatten(1)).float()
-
-        return Net()
+        return net(narrow)
 
 @spec
 class Rows(Model):
