@@ -349,7 +349,9 @@ def test_examples_that_a_saved_model_was_trained_on_are_no_test_of_it(tmp_path: 
 def test_a_start_of_another_size_says_which_settings_that_run_has(tmp_path: Path) -> None:
     first = done(tmp_path, *QUICK, "model=mlp", "model.units=[16,8]")
     said = refused(tmp_path, *QUICK, "model=mlp", f"model.start={first.name}")
-    assert said.startswith(f"model.start={first.name}: weights of another model: ")  # and not by a path of its own
+    assert said.startswith(
+        f"model.start={first.name}: weights of another model: "
+    )  # and not by the path of its weights
     assert said.endswith("; that run has model.units=[16, 8]")
     said = refused(tmp_path, *QUICK, "model=linear", f"model.start={first.name}")
     assert ": weights of another model: " in said and said.endswith("; that run has model=mlp")

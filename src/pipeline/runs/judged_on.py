@@ -53,7 +53,7 @@ def _called(node: Mapping[str, Any]) -> str:
 
 
 def user_modules(config: Mapping[str, Any], metric: str) -> set[str]:
-    """The modules of the user's that say what a metric is: of its own class, or of the loss's; `config`: by dotted
+    """The modules of the user's that say what a metric is: of the metric's class, or of the loss's; `config`: by dotted
     keys."""
     node = asked_for(config, metric) or {}
     targets = [node.get("_target_"), config.get("loss") if metric.endswith("/loss") else None]

@@ -352,7 +352,7 @@ class Inference:
     def hlo(self, x: np.ndarray) -> str | None:
         """What XLA would be given for a batch: its products have their sizes, where a graph's may be left open.
 
-        None of a model with an operation that XLA has not.
+        None of a model with an operation that XLA lacks.
         """
         compiled = tf.function(self._plain, jit_compile=True, autograph=self._autograph)
         try:

@@ -15,7 +15,7 @@ from pipeline.runs.fit import Observation
 
 
 def flop(run: Callable[[], object]) -> float | None:
-    """Of all products of `run`; None where it has none, or one for which there is no formula."""
+    """Of all products of `run`; None where there are none, or where one lacks a formula."""
     formulas = {
         torch.ops.mkldnn._linear_pointwise: _linear,  # of models.torch_quick
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,

@@ -193,7 +193,7 @@ def _print_metrics(console: Console, accounts: Sequence[Account]) -> None:
 
 
 def _print_how_timed(console: Console, accounts: Sequence[Account]) -> None:
-    """What makes the rates above uncertain; that they are of several machines is a section of its own."""
+    """What makes the rates above uncertain; another section says that they are of several machines."""
     timed = [one for one in accounts if any(metric.kind == "time" for metric in one.metrics.values())]
     for line in of_rates([read_json(one.folder / "receipt.json") for one in timed], "run"):
         console.print(line, highlight=False, markup=False)

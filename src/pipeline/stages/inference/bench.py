@@ -63,7 +63,7 @@ class Bench:
         self.predictor, self.x = predictor, x
         self.first: dict[int, np.ndarray] = {}
         with predictor.settings():
-            self.found = [self._begin(batch) for batch in sorted(batches)]  # so that a peak is that of its own size
+            self.found = [self._begin(batch) for batch in sorted(batches)]  # so that each peak is its size's
 
     def _begin(self, batch: int) -> Timed:
         """The first call of a size, whose outputs are kept."""
