@@ -110,6 +110,24 @@ def test_the_best_is_chosen_by_the_validation_figure() -> None:
     assert lines[4] == "* the best by validation/loss of the weights that were kept"
 
 
+def test_a_cell_without_the_metric_of_the_table_has_the_one_that_it_is_judged_by() -> None:
+    """A classifier beside a regression had the word `done` for its figure."""
+
+    def one(number: int, swept: dict[str, str], *metrics: Metric) -> Entry:
+        return entry_of(Cell(number, swept, {}, [], None, None), *metrics)
+
+    regression = Metric("test/mean_absolute_error", 147.3, direction="min")
+    accuracies = [Metric("test/accuracy", value, direction="max") for value in (0.85, 0.75)]
+    names = ("diabetes", "digits")
+    found = [one(0, {"experiment": names[0]}, regression), one(1, {"experiment": names[1]}, accuracies[0])]
+    assert table(found).rows == (("diabetes", "147.3000"), ("digits", "test/accuracy 0.8500"))
+    seeds = [one(seed, {"experiment": names[0], "seed": str(seed)}, regression) for seed in (0, 1)]
+    seeds += [one(2 + seed, {"experiment": names[1], "seed": str(seed)}, accuracies[seed]) for seed in (0, 1)]
+    assert table(seeds).rows[1] == ("digits", "test/accuracy 0.8000 (0.7500 to 0.8500, n=2)")
+    failed = replace(one(2, {"experiment": "lost"}), state="failed")
+    assert table([*found, failed]).rows[2] == ("lost", "failed")
+
+
 def test_a_median_of_the_seeds_that_did_not_fail_says_so() -> None:
     found = [entry(seed, {"seed": str(seed)}, {"test/loss": 0.1 * seed}) for seed in range(3)]
     whole = shown(found)

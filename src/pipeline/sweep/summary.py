@@ -16,9 +16,10 @@ from pipeline.report.csv_file import csv_file
 from pipeline.report.table import figure_of, file_heads, median_and_range, show_table
 from pipeline.report.table import show as show_rows
 from pipeline.runs.better import ENDS
-from pipeline.runs.result import Kind, Table
+from pipeline.runs.result import Kind, Table, judged_by
 from pipeline.sweep import differences, texts
 from pipeline.sweep.entries import VALIDATION, Entry
+from pipeline.sweep.ledger import headlines
 from pipeline.sweep.pivot import Pivot, Position
 
 TITLE_WIDTH = 80  # characters of a line above a figure
@@ -136,8 +137,21 @@ def _cells(pivot: Pivot, row: tuple[str, ...], marks: Mapping[Position, str]) ->
 def _text(pivot: Pivot, row: tuple[str, ...], column: str, name: str | None = None) -> str:
     values, found = pivot.value(row, column, name), pivot.at(row, column)
     if not values:
-        return found[0].state if found and name is None else ""
-    kind = pivot.kind(name or pivot.name)
+        return _other_metric(found) if found and name is None else ""
+    return _figure(values, pivot.kind(name or pivot.name), found)
+
+
+def _other_metric(found: Sequence[Entry]) -> str:
+    """What cells without the metric of the table are judged by, after its name; how they ended where they have none."""
+    name = next((judged_by(one.metrics, *headlines(one.cell)) for one in found if one.metrics), None)
+    having = [one.metrics[name] for one in found if name in one.metrics]
+    if not having:
+        return found[0].state
+    return f"{name} {_figure([one.value for one in having], having[0].kind, found)}"
+
+
+def _figure(values: Sequence[float], kind: str, found: Sequence[Entry]) -> str:
+    """The value of a cell, or the median and the range of its repetitions."""
     return median_and_range(values, kind) if len(found) > 1 else figure_of(values[0], kind)
 
 
