@@ -32,6 +32,11 @@ class Accuracy(Recall):
 
 
 @spec
+class Named(Recall):
+    name = "found"
+
+
+@spec
 class Text(Recall):
     def value(self, sums: Any) -> Any:
         return "0.9"

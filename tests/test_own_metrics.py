@@ -34,6 +34,9 @@ from pipeline.metrics.classification import cross_entropy
 from pipeline.metrics.total import Total
 from pipeline.runs.code.code_hash import hash_of
 from pipeline.runs.journal import Journal
+from pipeline.runs.json_files import read_json
+from pipeline.runs.judged_on import asked_for
+from pipeline.runs.listing import config_of, flat_config
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, read_result
 from pipeline.runs.run import Run
@@ -64,6 +67,13 @@ def known(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def trained(folder: Path) -> Path:
     return done(folder, *WORDS, ASKED, **known(folder))
+
+
+def test_a_receipt_has_the_names_of_the_metrics_that_were_asked_for(folder: Path) -> None:
+    """Which a class may give itself: the runs to compare have a metric that their configs do not name."""
+    run = done(folder, *WORDS, "training.metrics=[brier,own_metrics.Named]", **known(folder))
+    assert read_json(run / "receipt.json")["metrics"] == ["brier", "found"]
+    assert asked_for(run, flat_config(config_of(run)), "test/found") == {"_target_": "own_metrics.Named"}
 
 
 def predictions(run: Path) -> tuple[list[str], list[str]]:

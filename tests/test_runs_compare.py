@@ -121,7 +121,7 @@ def test_of_many_runs_no_range_is_of_different_losses(tmp_path: Path) -> None:
         journal.finish("FINISHED")
         made.append(journal.folder)
     found = words(compared(*made))
-    assert ["test/loss", "of", "different", "losses", "or", "examples,", "n=5"] in found
+    assert ["test/loss", "of", "different", "losses,", "settings,", "code", "or", "examples,", "n=5"] in found
     assert ["test/accuracy", "0.5000", "(0.5000", "to", "0.5000,", "n=5)"] in found
 
 
@@ -242,6 +242,30 @@ def test_a_metric_of_other_settings_is_not_subtracted(tmp_path: Path) -> None:
         accounts.append(account_of(journal.folder))
     for metric, unlike in (("test/recall", [False, False, True]), ("test/brier", [False] * 3)):
         assert [_are_unlike((accounts[0], one), metric) for one in accounts] == unlike
+
+
+def test_a_metric_of_the_users_whose_code_was_edited_is_not_subtracted(tmp_path: Path) -> None:
+    """Twice the recall was subtracted from the recall, beside a row that names the module."""
+    accounts = []
+    config = {"training": {"metrics": ["mine.Recall"]}, "loss": {"_target_": "losses.Loss"}}
+    for number, (metric, loss) in enumerate((("a", "a"), ("b", "a"), ("a", "b"))):
+        journal = Journal.begin(tmp_path / "runs", f"of-{number}", config)
+        write_json(journal.folder / "code.json", {"mine": metric, "losses": loss, "pipeline.models.mlp": str(number)})
+        accounts.append(account_of(journal.folder))
+    for name, unlike in (("recall", [False, True, False]), ("loss", [False, False, True]), ("accuracy", [False] * 3)):
+        assert [_are_unlike((accounts[0], one), f"test/{name}") for one in accounts] == unlike
+
+
+def test_a_metric_whose_class_sets_its_name_is_found_in_the_config(tmp_path: Path) -> None:
+    """The receipt has the names. The recall of one digit was subtracted from that of another."""
+    accounts = []
+    nodes: tuple[object, ...] = ("mine.Recall", {"_target_": "mine.Recall"}, {"_target_": "mine.Recall", "digit": 3})
+    for node in nodes:
+        journal = Journal.begin(tmp_path / "runs", "of", {"training": {"metrics": ["brier", node]}})
+        journal.write_receipt({"metrics": ["brier", "zero_recall"]})
+        accounts.append(account_of(journal.folder))
+    for metric, unlike in (("zero_recall", [False, False, True]), ("brier", [False] * 3), ("recall", [False] * 3)):
+        assert [_are_unlike((accounts[0], one), f"test/{metric}") for one in accounts] == unlike
 
 
 def test_a_setting_of_the_loss_that_an_older_run_lacks_and_that_is_unset_is_no_difference(tmp_path: Path) -> None:

@@ -29,6 +29,14 @@ def name_of(metric: Metric) -> str:
     return metric.name or choice(metric)
 
 
+def node_of(word: str) -> dict[str, str]:
+    """The node that a word of `training.metrics` is short for; nothing is imported."""
+    package, _, name = word.partition(".")
+    if package == FOREIGN and name:
+        return {"_target_": f"{FOLDER}.of_torchmetrics.Torchmetrics", "metric": name}
+    return {"_target_": word if name else f"{FOLDER}.{word}.{_class_of(word)}"}
+
+
 def is_judges(metric: Metric) -> bool:
     """Whether a metric is what the word of its name means, as a task's judge has it: ours, without other settings."""
     cls = _of_word(name_of(metric))
@@ -52,7 +60,9 @@ def words() -> dict[str, type[Metric]]:
 def _metric(value: object) -> Metric:
     if isinstance(value, Metric):
         return value
-    node = _node(value) if isinstance(value, str) else value
+    if isinstance(value, str) and "." not in value and _of_word(value) is None:
+        raise bad_choice(KEY, value, words())
+    node = node_of(value) if isinstance(value, str) else value
     if not isinstance(node, Mapping):
         raise UserError(f"{KEY}: {shown(value)}: name a metric, as macro_f1 or mine.Recall, or give {{_target_: ...}}")
     made: Metric = build(node, KEY, (Metric,))
@@ -64,18 +74,6 @@ def _metric(value: object) -> Metric:
     return made
 
 
-def _node(word: str) -> dict[str, str]:
-    package, _, name = word.partition(".")
-    if package == FOREIGN and name:
-        return {"_target_": f"{FOLDER}.of_torchmetrics.Torchmetrics", "metric": name}
-    if name:
-        return {"_target_": word}
-    cls = _of_word(word)
-    if cls is None:
-        raise bad_choice(KEY, word, words())
-    return {"_target_": f"{cls.__module__}.{cls.__name__}"}
-
-
 def _of_word(word: str) -> type[Metric] | None:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", word):
         return None
@@ -83,5 +81,9 @@ def _of_word(word: str) -> type[Metric] | None:
         module = importlib.import_module(f"{FOLDER}.{word}")
     except ModuleNotFoundError:
         return None
-    cls = getattr(module, "".join(part.capitalize() for part in word.split("_")), None)
+    cls = getattr(module, _class_of(word), None)
     return cls if isinstance(cls, type) and issubclass(cls, Metric) else None
+
+
+def _class_of(word: str) -> str:
+    return "".join(part.capitalize() for part in word.split("_"))

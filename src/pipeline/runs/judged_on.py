@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.experiment.metrics import node_of
 from pipeline.machine.regular_file import read_regular
 from pipeline.runs.json_files import object_of, read_json
 
@@ -32,30 +33,34 @@ def says_which(keys: Iterable[str]) -> list[str]:
     return [key for key in keys if key.partition(".")[0] == "dataset" and key not in GIVEN_OTHERWISE]
 
 
-def asked_for(config: Mapping[str, Any], metric: str) -> Mapping[str, Any] | None:
-    """The node of training.metrics that a metric of a test comes from, without what is unset; `config`: by dotted keys.
+def asked_for(run: Path, config: Mapping[str, Any], metric: str) -> Mapping[str, Any] | None:
+    """The node of training.metrics that a metric of a test comes from, without what is unset; `config`: the run's, by
+    dotted keys.
 
-    None where the config does not say it: its task measures it, or the metric's class gives it another name.
+    None where its task measures it.
     """
     split, _, name = metric.partition("/")
-    nodes = config.get("training.metrics")
-    if HELD_OUT.get(split) != "test" or not isinstance(nodes, list | tuple):
+    found = config.get("training.metrics")
+    if HELD_OUT.get(split) != "test" or not isinstance(found, list | tuple) or not found:
         return None
-    found = (node for node in nodes if isinstance(node, Mapping) and _called(node) == name)
-    return next(({key: value for key, value in node.items() if value is not None} for node in found), None)
+    nodes = [node_of(one) if isinstance(one, str) else one for one in found]
+    # The receipt has their names, since a class may give itself another. One of an earlier version does not.
+    names = read_json(run / "receipt.json").get("metrics") or [_called(node) for node in nodes]
+    node = dict(zip(names, nodes, strict=False)).get(name)
+    return None if node is None else {key: value for key, value in node.items() if value is not None}
 
 
 def _called(node: Mapping[str, Any]) -> str:
-    """What a metric is called by its config, as experiment.metrics.name_of has it of the metric itself."""
+    """What a metric is called by its config, as experiment.metrics.name_of has it of most metrics."""
     module, _, cls = str(node.get("_target_")).rpartition(".")
     given = node.get("name") or node.get("called") or str(node.get("metric", "")).rpartition(".")[2]
     return str(given or (module.rpartition(".")[2] if module.startswith("pipeline.") else cls.lower()))
 
 
-def user_modules(config: Mapping[str, Any], metric: str) -> set[str]:
-    """The modules of the user's that say what a metric is: of the metric's class, or of the loss's; `config`: by dotted
-    keys."""
-    node = asked_for(config, metric) or {}
+def user_modules(run: Path, config: Mapping[str, Any], metric: str) -> set[str]:
+    """The modules of the user's that say what a metric is: of the metric's class, or of the loss's; `config`: the
+    run's, by dotted keys."""
+    node = asked_for(run, config, metric) or {}
     targets = [node.get("_target_"), config.get("loss") if metric.endswith("/loss") else None]
     return {str(target).rpartition(".")[0] for target in targets if target}
 

@@ -139,7 +139,7 @@ def unlike(runs: Sequence[Listed], metric: str) -> list[str]:
     several = []
     if metric.endswith("/loss"):
         several += _differing(having, [key for run in having for key in run.config if is_of_loss(key)])
-    asked = [asked_for(run.config, metric) for run in having]
+    asked = [asked_for(run.folder, run.config, metric) for run in having]
     if any(one != asked[0] for one in asked):
         several += _differing(having, ["training.metrics"])
     if metric.startswith(OF_SIZES):
@@ -155,7 +155,7 @@ def unlike(runs: Sequence[Listed], metric: str) -> list[str]:
 
 def _of_other_versions(runs: Sequence[Listed], metric: str) -> list[str]:
     """A line where what says what the metric is was edited between these runs: an update of the package, perhaps."""
-    own = {module for run in runs for module in user_modules(run.config, metric)}
+    own = {module for run in runs for module in user_modules(run.folder, run.config, metric)}
     edited = measured_otherwise((run.folder for run in runs), metric, own)
     if not edited:
         return []

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.contracts import Model
 from pipeline.contracts.physics import Network
 from pipeline.errors import RunError, UserError
+from pipeline.experiment.metrics import name_of
 from pipeline.machine import cuda
 from pipeline.machine import host as machine
 from pipeline.machine.capability import Resolved
@@ -47,6 +48,7 @@ def before(experiment: Experiment, resolved: Resolved) -> dict[str, Any]:
         "backend": experiment.backend.name,
         "profiler": profiler(experiment),
         "augmentation": augmentation(experiment),
+        **_metrics(experiment),
         "device": {
             "requested": experiment.device.name,
             "effective": str(resolved.place),
@@ -69,6 +71,12 @@ def _without_seed(experiment: Experiment) -> dict[str, str]:
     if not names_in(experiment.config):
         return {}
     return {"config_without_seed_sha256": experiment.config_sha256(without=("seed",))}
+
+
+def _metrics(experiment: Experiment) -> dict[str, list[str]]:
+    """What the metrics of training.metrics are called, in their order: the config alone does not say it."""
+    names = [name_of(metric) for metric in experiment.training.metrics]
+    return {"metrics": names} if names else {}
 
 
 def profiler(experiment: Experiment) -> dict[str, Any] | None:

@@ -34,7 +34,7 @@ from pipeline.runs.differences import (
     the_same,
 )
 from pipeline.runs.json_files import read_json
-from pipeline.runs.judged_on import GIVEN_OTHERWISE, SPLITS, asked_for, examples_of, says_which
+from pipeline.runs.judged_on import GIVEN_OTHERWISE, SPLITS, asked_for, examples_of, says_which, user_modules
 from pipeline.runs.listing import WHICH, is_of_loss
 from pipeline.runs.lookup import find_run
 from pipeline.runs.records import read_status
@@ -279,16 +279,19 @@ def _difference(accounts: Sequence[Account], name: str) -> tuple[str, ...]:
 
 
 def _are_unlike(accounts: Sequence[Account], name: str) -> bool:
-    """Whether a metric is of different losses or settings, or of other examples: another seed has others to
-    validate on."""
+    """Whether a metric is of different losses, settings or code of the user's, or of other examples: another seed has
+    others to validate on."""
     configs = [one.sections["config"] for one in accounts]
     if name.endswith("/loss"):
         # Without what is unset: runs of before lack settings that have been added since.
         losses = [{key: one[key] for key in one if is_of_loss(key) and one[key] is not None} for one in configs]
         if losses[0] != losses[1]:
             return True
-    asked = [asked_for(one, name) for one in configs]
+    asked = [asked_for(one.folder, one.sections["config"], name) for one in accounts]
     if any(one != asked[0] for one in asked):
+        return True
+    own = {module for one in accounts for module in user_modules(one.folder, one.sections["config"], name)}
+    if not own.isdisjoint(edited(accounts) or ()):
         return True
     examples = {examples_of(one.folder, name) for one in accounts}
     changed = {key for key in {*configs[0], *configs[1]} if configs[0].get(key) != configs[1].get(key)}
@@ -310,5 +313,5 @@ def signed(difference: float) -> str:
 
 def _range(accounts: Sequence[Account], name: str) -> str:
     if any(_are_unlike((accounts[0], other), name) for other in accounts[1:]):
-        return f"of different losses or examples, n={len(accounts)}"
+        return f"of different losses, settings, code or examples, n={len(accounts)}"
     return median_and_range([one.metrics[name].value for one in accounts])
