@@ -423,11 +423,17 @@ def test_a_file_of_tensors_matches_by_name_alone() -> None:
     assert list(loaded) == list(made)
     for changed, said in (
         ({"a.kernel": np.ones((2, 3))}, "a.kernel has shape (2, 3); this model's has (3, 2)"),
-        ({"c.bias": np.ones(3)}, "c.bias (3,) is not in this model, which has a.kernel, b.bias; model.start_layers "),
+        (
+            {"c.bias": np.ones(3)},
+            "c.bias (3,) is not in this model, which has a.kernel, b.bias; model.start_layers=[a,b] takes those and "
+            "leaves the rest of the file out",
+        ),
     ):
         with pytest.raises(UserError) as caught:
             _loaded("x.safetensors", read | changed, (), made)
         assert str(caught.value).startswith(f"model.start=x.safetensors: {said}")
+    some = _loaded("x.safetensors", read | {"c.bias": np.ones(3)}, ("a", "b"), made)  # as the message has it
+    assert {name: array.tolist() for name, array in some.items()} == {name: read[name].tolist() for name in made}
     with pytest.raises(UserError, match=r"x.safetensors: has no b.bias \(3,\); it has a.kernel"):
         _loaded("x.safetensors", {"a.kernel": np.ones((3, 2))}, (), made)
 

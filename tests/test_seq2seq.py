@@ -361,7 +361,8 @@ def test_a_saved_run_of_another_model_is_refused_for_its_model_and_not_for_its_v
     said = refused(tmp_path, *words, f"model.start={run}")
     assert said == (
         f"model.start={run.name}: weights of another model: that run has model=encoder_decoder, "
-        "this one model=gpt; model.start_layers takes some of the file"
+        "this one model=gpt; model.start_layers=[<layer>,...] takes those layers from the file, and all others begin "
+        "as without it"
     )
     some = refused(tmp_path, *words, f"model.start={run}", "model.start_layers=[tokens]")
     assert "it was trained with another vocabulary (" in some

@@ -31,6 +31,7 @@ POSITIONS = "positions.embeddings"  # of a language model, one for each of datas
 OF_TRAINING = frozenset(
     ("start", "start_layers", "freeze", "adapters", "dropout", "recompute", "zero_projections", "layer_dtypes")
 )
+SOME = "model.start_layers=[<layer>,...] takes those layers from the file, and all others begin as without it"
 COUNT_OF_BATCHES = "num_batches_tracked"  # torch's, which no inference reads
 
 
@@ -178,7 +179,8 @@ def _loaded(source: str, saved: Weights, patterns: Sequence[str], made: Weights)
     if more:
         raise UserError(
             f"model.start={called(source)}: {more[0]} {saved[more[0]].shape} is not in this model, which has "
-            f"{cut(', '.join(made), 600)}; model.start_layers takes some of the file"
+            f"{cut(', '.join(made), 600)}; model.start_layers={all_but((), made)} takes those and leaves the rest of "
+            "the file out"
         )
     found = {name: saved[name] for name in chosen}
     _check_numbers(source, found)

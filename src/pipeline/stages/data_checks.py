@@ -17,7 +17,7 @@ from pipeline.loaders.batch_plan import Plan
 from pipeline.machine.capability import Resolved
 from pipeline.models import may_be_too_large
 from pipeline.models.patterns import all_but, matches
-from pipeline.models.start import other_model, saved_model
+from pipeline.models.start import SOME, other_model, saved_model
 from pipeline.profilers import window
 from pipeline.runs import weights
 from pipeline.runs.json_files import read_json
@@ -220,7 +220,7 @@ def _check_model(experiment: Experiment) -> None:
     if other and shipped and not starting.start_layers:
         raise UserError(
             f"model.start={called(start)}: weights of another model: that run has model={other}, this one "
-            f"model={choice(model)}; model.start_layers takes some of the file"
+            f"model={choice(model)}; {SOME}"
         )
 
 
@@ -228,7 +228,7 @@ def _instead(experiment: Experiment, start: Path) -> str:
     """What would go with the weights of a saved run."""
     from pipeline.datasets.corpus import Corpus
 
-    taken = "model.start_layers takes some of the file"
+    taken = SOME
     if start.suffix != SAFETENSORS:  # which has a framework's own names
         layers = all_but((name.partition(".")[0] for name in OF_TOKENS), weights.load(start))
         taken = f"model.start_layers={layers} takes all but tokens and logits"
