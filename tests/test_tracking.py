@@ -586,14 +586,23 @@ def test_without_artifacts(uri: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.wide
-def test_a_grid_with_nothing_left_to_run_says_what_mlflow_lacks(uri: str, tmp_path: Path) -> None:
-    """The next run would send it, and such a grid is none: what a server that was down had missed was lost silently."""
-    words = ("-m", "dataset=digits", "model=linear", "training.epochs=1", "seed=0,1")
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("grid", ["seed=0,1"]),
+        ("search", ["hydra/sweeper=optuna", "hydra.sweeper.trials=2", "optimizer.learning_rate=interval(0.01,0.1)"]),
+    ],
+)
+def test_a_sweep_with_nothing_left_to_run_says_what_mlflow_lacks(
+    kind: str, more: list[str], uri: str, tmp_path: Path
+) -> None:
+    """The next run would send it, and such a sweep is none: what a server that was down had missed was lost."""
+    words = ("-m", "dataset=digits", "model=linear", "training.epochs=1", *more)
     down = f"tracking.uri=http://127.0.0.1:{free_port()}"
     first = pipeline(tmp_path, *words, down)
     assert first.returncode == 0 and "not reachable" in first.stderr, first.stderr
-    (grid,) = (tmp_path / "runs").glob("*-grid-*")
-    wait_until(lambda: not follow.is_locked(grid))
+    (sweep,) = (tmp_path / "runs").glob(f"*-{kind}-*")
+    wait_until(lambda: not follow.is_locked(sweep))
     again = pipeline(tmp_path, *words, down)
     command = "python -m pipeline.tracking sync runs"
     assert f"MLflow lacks 2 of 2 runs, or a part of them; `{command}` sends them\n" in again.stderr

@@ -34,6 +34,7 @@ from pipeline.sweep.search_study import ANOTHER, finished, open_study, study_fil
 from pipeline.sweep.search_trials import Trials
 from pipeline.sweep.session import MakeExecutor, Session, edited_meanwhile, write
 from pipeline.sweep.space import Space, as_text, size
+from pipeline.tracking.tracker import left_behind
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,7 +88,11 @@ def _go_on(
 
     study, search = trials.study, trials.search
     todo = _todo(trials, console)
-    outcomes = _run(trials, first, texts, executor, console, todo) if todo > 0 else []
+    outcomes: list[Outcome] = []
+    if todo > 0:
+        outcomes = _run(trials, first, texts, executor, console, todo)
+    elif lacking := left_behind(search_report.runs_of(study, Path(first.settings.output_dir))):
+        say(console, lacking)  # the next run sends it, and this is none
     _say_edited(trials, outcomes, console)
     search_report.show(results(), study, search)
     for note in _notes(trials, first, outcomes):

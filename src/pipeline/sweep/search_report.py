@@ -89,6 +89,12 @@ def entries(study: Study, outcomes: Sequence[Outcome], folder: Path, first: Expe
     return [*before, *entries_of([], outcomes)]
 
 
+def runs_of(study: Study, folder: Path) -> list[Path]:
+    """The runs of the trials, those that were cut short too, which are there still."""
+    names = [_run_of(study, trial.number) for trial in study.get_trials(deepcopy=False)]
+    return [folder / name for name in names if name is not None and (folder / name).is_dir()]
+
+
 def _run_of(study: Study, number: int) -> str | None:
     name = study.user_attrs.get(f"run {number}")
     return None if name is None else str(name)
