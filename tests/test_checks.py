@@ -41,12 +41,17 @@ def test_a_warm_up_is_shorter_than_its_training() -> None:
     with_schedule: Any = SimpleNamespace(schedule=Cosine(warm_up=20), optimizer=Adam())
     check_schedule(with_schedule, 21)
     check_schedule(with_schedule, None)
+    shorter: Any = SimpleNamespace(schedule=Cosine(warm_up=2), optimizer=Adam())
+    check_schedule(shorter, 20)  # as the message has it
     with pytest.raises(
         UserError,
-        match=r"^schedule\.warm_up=20: the training has 20 optimizer steps; choose fewer steps, or train longer$",
+        match=r"^schedule\.warm_up=20: the training has 20 optimizer steps; choose fewer steps, such as "
+        r"schedule\.warm_up=2, or train longer, by training\.steps=21 or more$",
     ):
         check_schedule(with_schedule, 20)
-    with pytest.raises(UserError, match="the training has 1 optimizer step; choose fewer steps, or train longer"):
+    with pytest.raises(
+        UserError, match=r"the training has 1 optimizer step; train longer, by training\.steps=21 or more"
+    ):
         check_schedule(with_schedule, 1)
 
 

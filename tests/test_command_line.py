@@ -219,7 +219,7 @@ REFUSALS = {
         "experiment=gpt_tiny with dataset=mnist: the recipe sets dataset.context for its own dataset=moby_dick; ..."
     ),
     "experiment=gpt_tiny schedule=cosine_text training.steps=20": (  # which is the recipe's own
-        "schedule.warm_up=50: the training has 20 optimizer steps; choose fewer steps, or train longer"
+        "schedule.warm_up=50: the training has 20 optimizer steps; choose fewer steps, such as schedule.warm_up=2, ..."
     ),
     "experiment=gpt_tiny dataset=text": "dataset.path=null: name a file, a folder or a pattern, as 'texts/*.txt'",
     "stage=laddr --help": "stage=laddr: no such choice (did you mean ladder?); choose from ...",

@@ -96,7 +96,10 @@ def test_one_cycle_has_one_peak(rising: float, steps: int) -> None:
 def test_a_schedule_longer_than_the_training_is_refused(tmp_path: Path) -> None:
     words = ("schedule=cosine", "schedule.warm_up=100", "training.batch_size=32", *SHORT)
     said = refused(tmp_path, *words)
-    assert said == "schedule.warm_up=100: the training has 40 optimizer steps; choose fewer steps, or train longer"
+    assert said == (
+        "schedule.warm_up=100: the training has 40 optimizer steps; choose fewer steps, such as schedule.warm_up=4, or "
+        "train longer, by training.steps=101 or more"
+    )
 
 
 class Strange(Schedule):

@@ -374,7 +374,8 @@ def test_a_grid_with_a_mistake_writes_nothing(tmp_path: Path) -> None:
 def test_a_mistake_of_one_cell_names_the_cell(tmp_path: Path) -> None:
     long = refused(tmp_path, "-m", "schedule=cosine,step", "training.steps=10")  # known without the data
     assert long.endswith(
-        "the training has 10 optimizer steps; choose fewer steps, or train longer (cell 2: schedule=step)"
+        "choose fewer steps, such as schedule.every=1, or train longer, by training.steps=1001 or more "
+        "(cell 2: schedule=step)"
     )
     lacking = refused(tmp_path, "-m", "model=mlp,linear", "model.units=[8],[16]")
     assert lacking.startswith("model.units: no such key") and lacking.endswith("(cell 3: model=linear model.units=[8])")

@@ -137,7 +137,8 @@ MISTAKES = {
         "training.weights=best with dataset=digits: it holds no examples out for validation; leave it out"
     ),
     "schedule=cosine schedule.warm_up=900 training.steps=900": (
-        "schedule.warm_up=900: the training has 900 optimizer steps; choose fewer steps, or train longer"
+        "schedule.warm_up=900: the training has 900 optimizer steps; choose fewer steps, such as schedule.warm_up=90, "
+        "or train longer, by training.steps=901 or more"
     ),
     "training.monitor=validation/accuracy": (
         "training.monitor=validation/accuracy: has no effect without early stopping or the best weights; "

@@ -138,9 +138,12 @@ def check_schedule(experiment: Experiment, steps: int | None) -> None:
         return
     longest = schedule.longest()
     if steps is not None and longest is not None and longest[1] >= steps:
-        has = plural(steps, "optimizer step")
+        key, count = longest
+        fewer = max(steps // 10, 1)
+        instead = f"choose fewer steps, such as schedule.{key}={fewer}, or " if fewer < steps else ""
         raise UserError(
-            f"schedule.{longest[0]}={longest[1]}: the training has {has}; choose fewer steps, or train longer"
+            f"schedule.{key}={count}: the training has {plural(steps, 'optimizer step')}; {instead}train longer, by "
+            f"training.steps={count + 1} or more"
         )
     if steps is not None:
         for step in (*range(0, steps, max(steps // STEPS_TRIED, 1)), steps - 1):
