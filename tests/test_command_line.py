@@ -165,6 +165,13 @@ REFUSALS = {
     ),
     "stage=devices stage.gpus=all": "stage.gpus=all: no such choice; choose from here, known",
     "stage=devices model=cnn": "model with stage=devices: nothing is trained here; leave it out",
+    "stage=devices model=cnn seed=3 optimizer=sgd": (
+        "model, seed, optimizer with stage=devices: nothing is trained here; leave them out"
+    ),
+    "stage=devices stage.gpus=known model=cnn backend=jax": (
+        "model with stage.gpus=known: nothing is trained here; backend: the table is of GPUs, not of this machine; "
+        "leave them out"
+    ),
     "stage=devices device.placement_log=true": (
         "device.placement_log with stage=devices: nothing is trained here; leave it out"
     ),

@@ -325,6 +325,7 @@ def test_points_that_coincide_are_seen_in_the_figure(tmp_path: Path, monkeypatch
             ("stage.models.gru='model=gru +dataset.symbols=2'",),
             "stage.models.gru: +dataset.symbols=2: all ",
         ),
+        (("model=fnn",), "model: set for every cell by stage.models, "),  # model=gpt, said before, is refused as well
         (("dataset=moby_dick",), "its task is LanguageModelling, not Recall"),
     ],
 )

@@ -535,10 +535,15 @@ def test_what_this_machine_or_a_kernel_cannot_do_is_refused(monkeypatch: pytest.
     assert message(kernels=("cpu_naive", "cpu_order"), dtype="bf16") == said
     with pytest.raises(Impossible, match="takes fp32, not bf16"):  # so that the other cells of a grid run
         build_as(Wmma, {"kernels": ("numpy",), "dtype": "bf16"}, "stage").check(NOTHING)
-    assert message(("precision",)) == "precision with stage=wmma: stage.dtype (fp32) says it; set that instead"
+    assert message(("precision",)) == "precision with stage=wmma: stage.dtype (fp32) says it; leave it out"
     said = "device.placement_log with stage=wmma: of a device the kernels follow its name alone; leave it out"
     assert message(("device.name", "device", "device.placement_log")) == said
     assert message(("model",)) == "model with stage=wmma: nothing is trained here; leave it out"
+    several = ("model", "precision", "optimizer.momentum", "device.split")
+    assert message(several) == (
+        "model, optimizer.momentum with stage=wmma: nothing is trained here; precision: stage.dtype (fp32) says it; "
+        "device.split: of a device the kernels follow its name alone; leave them out"
+    )
     monkeypatch.setattr(Cublas, "missing", lambda _: "an NVIDIA GPU")
     said = message(kernels=("cublas",))
     assert said.startswith("stage.kernels=[cublas]: no kernel runs here: needs an NVIDIA GPU; cpu_")

@@ -7,7 +7,7 @@ changed for a trial run, so that these are only said.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,21 @@ def check_read(experiment: Experiment, keys: Sequence[str], swept: Sequence[str]
         varied = {*keys, *swept}.intersection(one.read_by) or set(swept).intersection(map(group_of, one.read_by))
         if one.key in keys and not varied:
             raise UserError(f"{one.why}; set {one.instead}, or leave it out")
+
+
+def refuse_unread(why: Mapping[str, str], beside: str) -> None:
+    """Refuse keys that nothing reads, all in one message. `why`: by key; `beside`: the choice that does not read them.
+
+    Raises UserError.
+    """
+    if not why:
+        return
+    together: dict[str, list[str]] = {}
+    for key, reason in why.items():
+        together.setdefault(reason, []).append(key)
+    (reason, keys), *others = together.items()
+    said = [f"{', '.join(keys)} with {beside}: {reason}", *(f"{', '.join(keys)}: {reason}" for reason, keys in others)]
+    raise UserError(f"{'; '.join(said)}; leave {'it' if len(why) == 1 else 'them'} out")
 
 
 def of_settings(experiment: Experiment, keys: Sequence[str]) -> list[str]:

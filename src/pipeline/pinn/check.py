@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pipeline.contracts import Part
@@ -39,7 +39,7 @@ CHECKPOINT = "training.checkpoint."  # of that group, what decides no result and
 OF_IMAGES = ("loader", "augmentation", "optimizer", "loss", "schedule", "training")
 
 
-def check_problem(experiment: Experiment, keys: Iterable[str]) -> bool:
+def check_problem(experiment: Experiment, keys: Sequence[str]) -> bool:
     """Whether the experiment is about a problem, not images. Raises UserError for a mixture of both.
 
     `keys`: the user's, of which some may be read by trainings on data alone.
@@ -52,6 +52,8 @@ def check_problem(experiment: Experiment, keys: Iterable[str]) -> bool:
     wrong = [key for key, is_one in of_problem.items() if is_one != solves]
     of_data = [key for key in keys if group_of(key) in OF_IMAGES and not key.startswith(CHECKPOINT)]
     if wrong:
+        if not solves and any(map(experiment.reads, wrong)):
+            stage.check_keys(experiment, keys)  # where it sets a part anew, no other choice will do either
         named = f"{wrong[0]}={choice(experiment.part(wrong[0]))} with stage={choice(stage)}"
         instead = _wanted(wrong, of_data) if solves else _unwanted(experiment, wrong, of_problem, of_data)
         raise UserError(f"{named}: {instead}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pipeline import backends
 from pipeline.contracts import Backend, Part, Stage
 from pipeline.errors import Impossible, UserError, bad_choice, plural
+from pipeline.experiment.effects import refuse_unread
 from pipeline.machine.device import Device, Place, gpus
 from pipeline.machine.installed import check_installed
 from pipeline.machine.others import allowed_cores
@@ -114,10 +115,8 @@ def check_taken(
 
     Raises UserError.
     """
-    for key in keys:
-        group = group_of(key)
-        if group not in (*TAKES, *also):
-            raise UserError(f"{key} with stage={stage}: {instead.get(group, otherwise)}; leave it out")
+    unread = [key for key in keys if group_of(key) not in (*TAKES, *also)]
+    refuse_unread({key: instead.get(group_of(key), otherwise) for key in unread}, f"stage={stage}")
 
 
 def check_device(stage: str, device: Device, follows: Collection[str] = ("name",)) -> None:

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from pipeline.contracts import Stage
 from pipeline.errors import UserError, bad_choice
+from pipeline.experiment.effects import refuse_unread
 from pipeline.machine import gpu_table
 from pipeline.machine.capability import Resolved
 from pipeline.machine.ceilings import Ceiling, Ceilings
@@ -90,14 +91,15 @@ class Devices(Stage):
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse keys that are about a training, and for the table of GPUs those about this machine too."""
+        known, why = self.gpus == "known", dict[str, str]()
         for key in keys:
-            group = group_of(key)
-            if group in OF_TRAININGS or key in OF_STEPS:
-                raise UserError(f"{key} with stage=devices: nothing is trained here; leave it out")
-            if self.gpus == "known" and group in self.reads:
-                raise UserError(f"{key} with stage.gpus=known: the table is of GPUs, not of this machine; leave it out")
-            if key == "stage.rounds" and not self.measure:
-                raise UserError("stage.rounds with stage.measure=false: nothing is measured; set stage.measure=true")
+            if group_of(key) in OF_TRAININGS or key in OF_STEPS:
+                why[key] = "nothing is trained here"
+            elif known and group_of(key) in self.reads:
+                why[key] = "the table is of GPUs, not of this machine"
+        refuse_unread(why, "stage.gpus=known" if known else "stage=devices")
+        if "stage.rounds" in keys and not self.measure:
+            raise UserError("stage.rounds with stage.measure=false: nothing is measured; set stage.measure=true")
 
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
         """Refuse a cache folder that cannot keep them, before minutes are spent."""

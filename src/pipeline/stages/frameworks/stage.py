@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from pipeline.contracts import Stage
-from pipeline.errors import UserError
+from pipeline.experiment.effects import refuse_unread
 from pipeline.machine.capability import Resolved
 from pipeline.machine.regular_file import as_named
 from pipeline.runs.json_files import cannot_write
@@ -35,11 +35,10 @@ class Frameworks(Stage):
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse keys that would choose a framework, or anything of a training."""
-        for key in keys:
-            if group_of(key) not in TAKES:
-                nothing = "nothing is recorded, the table is printed"
-                why = nothing if group_of(key) == "tracking" else "the table is of all frameworks"
-                raise UserError(f"{key} with stage=frameworks: {why}; leave it out")
+        instead = {"tracking": "nothing is recorded, the table is printed"}
+        unread = [key for key in keys if group_of(key) not in TAKES]
+        why = {key: instead.get(group_of(key), "the table is of all frameworks") for key in unread}
+        refuse_unread(why, "stage=frameworks")
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run | None) -> Result:
         """A block for each duty. Raises UserError where the file cannot be written."""

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field
 from pipeline.contracts import Part, Stage
 from pipeline.contracts.kernels import Kernel
 from pipeline.errors import Impossible, Readable, UserError, bad_choice
+from pipeline.experiment.effects import refuse_unread
 from pipeline.kernels.cpu import compiled
 from pipeline.kernels.gemm import DTYPES, Gemm, operands
 from pipeline.kernels.named import every, kernels_of
@@ -275,13 +276,14 @@ class Wmma(Stage):
         """Refuse keys of trainings: nothing is trained here."""
         with on_card(asked(experiment.device.name)):
             dtype = self.timed_dtype
-        for key in keys:
-            if group_of(key) == "precision":
-                raise UserError(f"{key} with stage=wmma: stage.dtype ({dtype}) says it; set that instead")
-            if group_of(key) == "device" and key not in OF_DEVICE:
-                raise UserError(f"{key} with stage=wmma: of a device the kernels follow its name alone; leave it out")
-            if group_of(key) not in TAKES:
-                raise UserError(f"{key} with stage=wmma: nothing is trained here; leave it out")
+        instead = {
+            "precision": f"stage.dtype ({dtype}) says it",
+            "device": "of a device the kernels follow its name alone",
+        }
+        unread = [
+            key for key in keys if group_of(key) not in TAKES or (key.startswith("device.") and key not in OF_DEVICE)
+        ]
+        refuse_unread({key: instead.get(group_of(key), "nothing is trained here") for key in unread}, "stage=wmma")
 
     def needs_less(self) -> str:
         return "use smaller stage.sizes"
