@@ -353,6 +353,8 @@ LIGHT = {
     "backend=jax loader=tfdata": 2,
     "device=gpu:7": 2,
     "stage=evaluate run=nope": 2,
+    "model.start=nope": 2,
+    "stage=show run=nope": 2,
 }
 ARRAYS = ("backend=jax loader=tfdata", "stage=evaluate run=nope")  # of which something looked at imports NumPy
 

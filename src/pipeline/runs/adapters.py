@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from pipeline.errors import UserError
 from pipeline.runs import weights
 from pipeline.runs.weights import Weights
@@ -51,6 +49,8 @@ class Adapters:
 
     def split(self, trained: Weights) -> tuple[Weights, Weights]:
         """Of a trained model's weights those with the adapters merged, W + alpha / rank A B, and the adapters alone."""
+        import numpy as np
+
         alone = {name: trained[name] for name in self.values}
         merged = {name: array for name, array in trained.items() if name not in alone}
         for layer in self.layers:
@@ -62,6 +62,8 @@ class Adapters:
 
     def arrays(self) -> Weights:
         """The values, and what these belong to, as a file keeps them."""
+        import numpy as np
+
         return {**self.values, BASE: np.array(self.base_sha256), ALPHA: np.array(self.alpha)}
 
     def save(self, path: Path, values: Weights) -> str:

@@ -11,20 +11,23 @@ import os
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from pipeline.errors import UserError
 from pipeline.machine.regular_file import open_regular
 
-Weights = dict[str, np.ndarray]
+if TYPE_CHECKING:
+    import numpy as np  # functions import it themselves: a run that is not there is refused without it
+
+Weights: TypeAlias = "dict[str, np.ndarray]"
 SAFETENSORS = ".safetensors"
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "?"}
 
 
 def digest(weights: Weights) -> str:
     """sha256 over names, dtypes, shapes and bytes: two runs with one digest ended with the same weights to the bit."""
+    import numpy as np
+
     total = hashlib.sha256()
     for name, array in weights.items():
         total.update(f"{name} {array.dtype} {array.shape}".encode())
@@ -39,11 +42,15 @@ def digests(weights: Weights, names: Iterable[str]) -> dict[str, str]:
 
 def save(path: Path, weights: Weights) -> None:
     """Write `weights` as an .npz of plain arrays."""
+    import numpy as np
+
     np.savez(path, **weights)  # type: ignore[arg-type]
 
 
 def write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """As `save`, under that very name: NumPy adds .npz to one without it."""
+    import numpy as np
+
     with path.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
@@ -53,6 +60,8 @@ def load(path: Path) -> Weights:
 
     Nothing is unpacked that would take more memory than the file takes on the disk.
     """
+    import numpy as np
+
     try:
         with open_regular(path) as file:
             _check_sizes(file)
@@ -80,6 +89,8 @@ def safetensors(path: Path) -> Weights:
 
 
 def _array(tensor: Mapping[str, Any], named: str) -> np.ndarray:
+    import numpy as np
+
     dtype, shape, data = tensor["dtype"], tensor["shape"], tensor["data"]
     if dtype == "BF16":  # the upper half of a float32
         return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4").reshape(shape)
