@@ -29,7 +29,7 @@ from command import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.cli.streams import between_words, printable, printable_lines, say_at_once, unset_notebook_backend
+from pipeline.cli.streams import between_words, printable, printable_lines, say_at_once
 from pipeline.cli.terminal import Terminal
 from pipeline.datasets import sources
 from pipeline.report.table import show
@@ -823,11 +823,3 @@ def test_tracking_address_in_the_environment(tmp_path: Path) -> None:
     assert message(result).startswith("MLFLOW_TRACKING_URI=./mlruns: not a tracking server; choose sqlite:///<file>, ")
     grid = runs(tmp_path)[-1]
     assert (status(grid).name, status(grid).state) == ("grid", "FAILED")
-
-
-def test_the_plotting_backend_of_a_notebook_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every command that was started from a notebook ended in matplotlib's traceback; any other is kept."""
-    for value, left in (("module://matplotlib_inline.backend_inline", None), ("TkAgg", "TkAgg")):
-        monkeypatch.setenv("MPLBACKEND", value)
-        unset_notebook_backend()
-        assert os.environ.get("MPLBACKEND") == left

@@ -15,13 +15,14 @@ def main() -> None:
     """The command."""
     refuse_elsewhere()
     from pipeline.cli.exits import status_of, stop_on_signals
-    from pipeline.cli.streams import forgive, outlive_readers, reopen_closed, unset_notebook_backend
+    from pipeline.cli.notebook import GRACE_SECONDS, in_notebook, unset_notebook_backend
+    from pipeline.cli.streams import forgive, outlive_readers, reopen_closed
 
     reopen_closed()
     outlive_readers()
     forgive(sys.stdout)
+    stop_on_signals(grace=GRACE_SECONDS if in_notebook() else None)
     unset_notebook_backend()
-    stop_on_signals()
     sys.exit(status_of(compose_and_run))
 
 

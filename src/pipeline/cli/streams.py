@@ -11,6 +11,8 @@ import textwrap
 from typing import IO, TYPE_CHECKING, Any, TextIO
 from unicodedata import category
 
+from pipeline.cli.notebook import in_notebook
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -60,8 +62,10 @@ def say(console: Console, text: str) -> None:
 
 
 def for_reader(text: str, stream: IO[str]) -> str:
-    """A message with what nobody would see written out; on a terminal as wide as that."""
+    """A message with what nobody would see written out; folded for a terminal, but not for a notebook."""
     text = printable_lines(text)
+    if in_notebook():
+        return text
     try:
         width = os.get_terminal_size(stream.fileno()).columns
     except (OSError, ValueError):  # not a terminal, or a stream without a descriptor
@@ -116,12 +120,6 @@ class _Output(io.FileIO):
 def _was_terminal(descriptor: int) -> bool:
     """Whether it led to a terminal, which may be gone: EIO of a file is a disk's error, and is said."""
     return stat.S_ISCHR(os.fstat(descriptor).st_mode)
-
-
-def unset_notebook_backend() -> None:
-    """Unset a notebook's backend of matplotlib, which only the notebook's own environment need have installed."""
-    if os.environ.get("MPLBACKEND", "").startswith("module://"):
-        del os.environ["MPLBACKEND"]
 
 
 def forgive(stream: TextIO) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
 from rich.segment import Segment
 
+from pipeline.cli.notebook import in_notebook
 from pipeline.cli.streams import forgive, leave, printable_lines
 
 
@@ -18,7 +19,7 @@ class Terminal(Console):
     """
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
+        super().__init__(force_terminal=False if in_notebook() else None, **settings)
         self.push_render_hook(_Printable())
 
     def on_broken_pipe(self) -> None:

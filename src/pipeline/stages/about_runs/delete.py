@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from pipeline.cli.notebook import in_notebook
 from pipeline.cli.streams import say
 from pipeline.cli.terminal import messages, results
 from pipeline.contracts.runs import AboutRuns
@@ -71,7 +72,7 @@ class Delete(AboutRuns):
             say(console, line)
         if self.sure:
             return
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if in_notebook() or not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise UserError("stage=delete: nobody can be asked here; stage.sure=true deletes without asking")
         many = f"these {len(folders)} runs" if len(folders) > 1 else "this run"
         print(f"delete {many} for good? [y/N] ", end="", file=sys.stderr, flush=True)
