@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
+import sys
 import termios
 import time
 from contextlib import suppress
@@ -124,3 +126,27 @@ def test_the_plotting_backend_of_a_notebook_is_unset(monkeypatch: pytest.MonkeyP
         monkeypatch.setenv("MPLBACKEND", value)
         unset_notebook_backend()
         assert os.environ.get("MPLBACKEND") == left
+
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "notebook.md"
+BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.wide
+def test_the_blocks_of_the_page_run_one_after_another(tmp_path: Path) -> None:
+    """Those of Python in one process, as in a notebook."""
+    blocks = BLOCK.findall(PAGE.read_text())
+    for line in (line for language, text in blocks if language == "sh" for line in text.splitlines()):
+        _, python, *words = shlex.split(line.replace("!", "! ", 1))
+        assert [python, *words[:2]] == ["python", "-m", "pipeline"]
+        said, exit_status = in_cell(tmp_path, *words[2:], "tracking=none")
+        assert exit_status == 0, said
+    code = "".join(text for language, text in blocks if language == "python")
+    command = [sys.executable, "-W", "error", "-c", code]
+    variables = environment(MPLBACKEND="Agg")
+    result = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    accuracy, table, *_, predicted = re.split(r"\n(?= |\[)", result.stdout, maxsplit=2)
+    assert float(accuracy.split()[0]) > 0.7
+    assert table.split()[:4] == ["id", "state", "seed", "test/accuracy"] and result.stdout.count("finished") == 4
+    assert predicted.count("'") == 20

@@ -174,6 +174,13 @@ class WithoutTensorFlow(MetaPathFinder):
 
 
 def _load_keras(backend: str) -> ModuleType:
+    there = sys.modules.get("keras")
+    if there is not None and (chosen := there.config.backend()) != backend:
+        raise UserError(
+            f"backend={backend}: Keras has been imported on {chosen} in this process, where it stays; restart the "
+            "process (of a notebook the kernel), and leave that import to this package, or set "
+            f"KERAS_BACKEND={backend} before it"
+        )
     keep_freed_memory()
     os.environ["KERAS_BACKEND"] = backend
     if backend != "tensorflow":

@@ -36,10 +36,7 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     notes = check_hashes(folder, {"weights": weights.digest(saved)})
     points = read_points(text, problem)
     notes += number_files.of_others(KEY, text, problem.domain.names)
-    values = solution.predict(fitted, problem, points)
-    if not np.isfinite(values).all():
-        first = int(np.argmin(np.isfinite(values).all(axis=1)))
-        raise RunError(f"run={folder.name}: the network gives {_text(values[first])} at the point in row {first + 1}")
+    values = solved(fitted, problem, points, folder)
     receipt = receipts.of_saved(experiment, resolved, saved, _sha256(points))
     receipt["backend"] = "numpy"
     run.journal.write_receipt(receipt)
@@ -51,6 +48,15 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     if len(points) > SHOWN:
         rows.append((f"and {len(points) - SHOWN:,} more", "in predictions.csv"))
     return Result(metrics=(count("points", len(points)),), table=(*rows, ("predictions", str(path))), notes=notes)
+
+
+def solved(fitted: solution.Fitted, problem: Problem, points: np.ndarray, folder: Path) -> np.ndarray:
+    """The solution (N, functions) of the run in `folder` at points (N, d). Raises RunError where it is no number."""
+    values = solution.predict(fitted, problem, points)
+    if not np.isfinite(values).all():
+        first = int(np.argmin(np.isfinite(values).all(axis=1)))
+        raise RunError(f"run={folder.name}: the network gives {_text(values[first])} at the point in row {first + 1}")
+    return values
 
 
 def sha256(text: str, problem: Problem) -> str:
@@ -67,14 +73,19 @@ def read_points(text: str, problem: Problem) -> np.ndarray:
     names = problem.domain.names
     wanted = f"each row is a point ({', '.join(names)})"
     points = number_files.read(KEY, text, "point", len(names), wanted, names)
+    check_inside(points, problem, f"{KEY}={text}")
+    return points
+
+
+def check_inside(points: np.ndarray, problem: Problem, where: str) -> None:
+    """Refuse points (N, d) outside the domain. `where` they come from, for the message. Raises UserError."""
     outside = ~problem.domain.contains(points)
     if outside.any():
         first = int(np.argmax(outside))
         raise UserError(
-            f"{KEY}={text}: {int(outside.sum())} of {len(points)} points lie outside the domain, where the "
+            f"{where}: {int(outside.sum())} of {len(points)} points lie outside the domain, where the "
             f"network was not trained; the first in row {first + 1}: {_text(points[first])}"
         )
-    return points
 
 
 def write_csv(path: Path, names: list[str], table: np.ndarray) -> None:

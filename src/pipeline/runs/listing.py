@@ -104,6 +104,14 @@ def listed(root: Path) -> list[Listed]:
     return sorted(found, key=lambda run: run.status.started, reverse=True)
 
 
+def of_folder(folder: Path) -> Listed:
+    """The run in `folder`. Raises UserError where its status cannot be read."""
+    status = status_now(folder)
+    if status is None:
+        raise UserError(f"run={folder.name}: status.json is missing or damaged")
+    return Listed(folder, status, *_measured(folder))
+
+
 def not_listed(root: Path, runs: Sequence[Listed]) -> list[str]:
     """A line where runs below `root` are not among `runs`, since their status cannot be read."""
     known = {run.folder for run in runs}

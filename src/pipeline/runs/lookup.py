@@ -173,7 +173,7 @@ def _not_one(root: Path, reference: str, holding: str, folders: list[Path], foun
         return f"run={reference}: {len(found)} runs in {root} begin so ({names}); give more of the id"
     wanted = f"no finished run with {holding}" if reference == "latest" else "no such run"
     would_do = [folder for folder in folders if (folder / holding).exists()]
-    which = f"the latest with {holding}" if would_do and holding != "config.yaml" else "the latest"
+    which = f"the latest with {holding}" if would_do and holding not in ("config.yaml", "status.json") else "the latest"
     names = ", ".join(folder.name for folder in newest_first(would_do or folders)[:3])
     known = f"{which} are {names}" if names else "the folder has none yet"
     return f"run={reference}: {wanted} in {root}; {known}"

@@ -43,6 +43,7 @@ PARTS = (
 )
 ALWAYS = ("pipeline.experiment", "pipeline.machine.capability")
 WATCHING = (
+    "pipeline.api",
     "pipeline.cli",
     "pipeline.command_line",
     "pipeline.errors",

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -224,17 +224,26 @@ def _as_json(runs: Sequence[Listed], columns: Sequence[str]) -> str:
 
 
 def _as_csv(runs: Sequence[Listed], columns: Sequence[str]) -> str:
+    heads = heads_of(runs, columns)
+    file = io.StringIO()
+    writer = csv_rows(file)
+    writer.writerow([*HEAD, *heads.values()])
+    for run in runs:
+        writer.writerow(plain(value) for value in as_row(run, heads).values())
+    return file.getvalue()
+
+
+def heads_of(runs: Sequence[Listed], columns: Sequence[str]) -> dict[str, str]:
+    """The names of `columns` and of every metric of these runs, each with its head beside those of HEAD."""
     metrics = dict.fromkeys(name for run in runs for name in run.metrics)
     names = [*columns, *(name for name in metrics if name not in columns)]
     named = file_heads(HEAD, [(name, "metric" if name in metrics else "setting") for name in names])
-    file = io.StringIO()
-    writer = csv_rows(file)
-    writer.writerow([*HEAD, *named])
-    for run in runs:
-        settings = [plain(run.value(name)) for name in columns]
-        measured = [plain(run.metrics.get(name)) for name in names[len(columns) :]]
-        writer.writerow([*_head(run).values(), *settings, *measured])
-    return file.getvalue()
+    return dict(zip(names, named, strict=True))
+
+
+def as_row(run: Listed, heads: Mapping[str, str]) -> dict[str, Any]:
+    """What is known of a run, then its settings and metrics by their heads (of `heads_of`); None: it has none."""
+    return {**_head(run), **{head: run.value(name) for name, head in heads.items()}}
 
 
 def _head(run: Listed) -> dict[str, Any]:

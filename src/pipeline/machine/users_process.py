@@ -1,0 +1,53 @@
+"""A process that is the user's, such as a notebook's kernel: a model is used in it as in one that a command started."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+
+@contextmanager
+def settings_kept() -> Iterator[None]:
+    """What importing a framework and building a model change for the whole process, put back afterwards.
+
+    That is variables, filters of warnings, Python's generator (imports draw from it), finders of modules (Keras on JAX
+    hides TensorFlow), and of torch what it makes tensors of, which inside is its own default. What only a run's steps
+    change, its backend puts back itself.
+    """
+    variables, finders, torch = dict(os.environ), list(sys.meta_path), sys.modules.get("torch")
+    generator = random.getstate()
+    with warnings.catch_warnings(), _defaults_of(torch):
+        try:
+            yield
+        finally:
+            random.setstate(generator)
+            sys.meta_path[:] = [one for one in sys.meta_path if one in finders or not _hides(one)]
+            for name in {*os.environ} - {*variables}:
+                del os.environ[name]
+            os.environ.update(variables)
+
+
+def _hides(finder: object) -> bool:
+    return type(finder).__module__.startswith("pipeline.")
+
+
+@contextmanager
+def _defaults_of(torch: ModuleType | None) -> Iterator[None]:
+    """torch's own dtype and device of new tensors inside, where the user has chosen others."""
+    if torch is None:
+        yield
+        return
+    dtype, device = torch.get_default_dtype(), torch.get_default_device()
+    torch.set_default_dtype(torch.float32)
+    torch.set_default_device(None)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(dtype)
+        if device.type != "cpu":
+            torch.set_default_device(device)
