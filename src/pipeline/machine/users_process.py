@@ -10,22 +10,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
+import numpy as np
+
 
 @contextmanager
 def settings_kept() -> Iterator[None]:
     """What importing a framework and building a model change for the whole process, put back afterwards.
 
-    That is variables, filters of warnings, Python's generator (imports draw from it), finders of modules (Keras on JAX
-    hides TensorFlow), and of torch what it makes tensors of, which inside is its own default. What only a run's steps
-    change, its backend puts back itself.
+    That is variables, filters of warnings, the generators of Python and NumPy (imports draw from them), finders of
+    modules (Keras on JAX hides TensorFlow), and of torch what it makes tensors of, which inside is its own default.
+    What only a run's steps change, its backend puts back itself.
     """
     variables, finders, torch = dict(os.environ), list(sys.meta_path), sys.modules.get("torch")
-    generator = random.getstate()
+    generator, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002  # the one that imports draw from
     with warnings.catch_warnings(), _defaults_of(torch):
         try:
             yield
         finally:
             random.setstate(generator)
+            np.random.set_state(legacy)  # noqa: NPY002
             sys.meta_path[:] = [one for one in sys.meta_path if one in finders or not _hides(one)]
             for name in {*os.environ} - {*variables}:
                 del os.environ[name]
