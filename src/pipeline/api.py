@@ -121,4 +121,4 @@ def list_runs(root: str | Path, columns: Sequence[str]) -> list[dict[str, Any]]:
     for key in columns:
         check_known(f"columns={key}", key, every)
     heads = heads_of(every, columns)
-    return [{name: value for name, value in as_row(run, heads).items() if value is not None} for run in every]
+    return [{name: value for name, value in as_row(run, heads, columns).items() if value is not None} for run in every]

@@ -229,7 +229,7 @@ def _as_csv(runs: Sequence[Listed], columns: Sequence[str]) -> str:
     writer = csv_rows(file)
     writer.writerow([*HEAD, *heads.values()])
     for run in runs:
-        writer.writerow(plain(value) for value in as_row(run, heads).values())
+        writer.writerow(plain(value) for value in as_row(run, heads, columns).values())
     return file.getvalue()
 
 
@@ -241,9 +241,13 @@ def heads_of(runs: Sequence[Listed], columns: Sequence[str]) -> dict[str, str]:
     return dict(zip(names, named, strict=True))
 
 
-def as_row(run: Listed, heads: Mapping[str, str]) -> dict[str, Any]:
-    """What is known of a run, then its settings and metrics by their heads (of `heads_of`); None: it has none."""
-    return {**_head(run), **{head: run.value(name) for name, head in heads.items()}}
+def as_row(run: Listed, heads: Mapping[str, str], columns: Sequence[str]) -> dict[str, Any]:
+    """What is known of a run, then its `columns` and metrics by their heads (of `heads_of`); None: it has none.
+
+    Its config is read for `columns` alone: a metric that it lacks is no setting.
+    """
+    values = {name: run.value(name) if name in columns else run.metrics.get(name) for name in heads}
+    return {**_head(run), **{heads[name]: value for name, value in values.items()}}
 
 
 def _head(run: Listed) -> dict[str, Any]:
