@@ -82,6 +82,26 @@ def test_rate_and_memory_of_two_keys_stand_below_the_table() -> None:
     assert "cell_peak_memory (MiB): 300" in same
 
 
+def test_a_latency_of_another_size_is_not_the_best() -> None:
+    """The cell of the smallest batch was, and that of the largest had the highest rate."""
+
+    def one(number: int, sizes: str, *timed: int) -> Entry:
+        measured = [Metric("inference/latency_s", 1e-3 * timed[0], "s", "time", "min")]
+        measured += [Metric(f"batch_{size}/latency_s", size - 0.1 * number, "s", "time", "min") for size in timed]
+        return entry_of(Cell(number, {"stage.batches": sizes}, {}, [], None, None), *measured)
+
+    by = Sweep(best="inference/latency_s")
+    apart = "inference/latency_s is not compared across stage.batches=[1],[16]; give all cells a size in common"
+    lines = " ".join(shown([one(0, "[1]", 1), one(1, "[16]", 16)], by))
+    assert apart in lines and "*" not in lines
+    found = [one(0, "[1,8]", 1, 8), one(1, "[8,16]", 8, 16)]
+    lines = " ".join(" ".join(shown(found, by)).split())
+    assert "stage.batches=[1,8],[8,16]; sweep.best=batch_8/latency_s compares a size that all have" in lines
+    assert "* the best by batch_8/latency_s" in " ".join(shown(found, Sweep(best="batch_8/latency_s")))
+    alike = [one(number, "[1]", 1) for number in range(2)]
+    assert "not compared" not in " ".join(shown(alike, by))
+
+
 def test_peak_memory_stands_beside_the_rate_where_all_have_it() -> None:
     """That of the GPU, where there is one; those of a command and of a forked cell have two names."""
 

@@ -27,6 +27,7 @@ MOST_METRICS = 4  # beside each other, where none of them says what is better
 # many are trained on; of the share that holds the judging examples out, a number says which these are, too.
 DATA = (*listing.DATA, "dataset.train", "dataset.test")
 NUMBER = re.compile(r"[\d.e+-]+")
+SIZES = "stage.batches"  # of stage=inference
 REPEATS = "seed"  # cells that differ in it alone are repetitions: shown as a median and a range
 
 
@@ -168,7 +169,7 @@ class Pivot:
 
     def better(self) -> str:
         """`min`, `max` or `none`: what is better of the judging metric. Different losses are not compared."""
-        if self.by_different_losses or (self.makes and not self.chosen):
+        if self.by_different_losses or self.sizes_timed(self.judge) or (self.makes and not self.chosen):
             return "none"
         declared = self.declared[self.judge].direction if self.declared else "none"
         return better_of(declared, self.by.direction if self.chosen else None)
@@ -177,6 +178,13 @@ class Pivot:
     def by_different_losses(self) -> bool:
         """Whether the judging metric is a loss, and cells have different ones."""
         return self.losses_differ and not self.chosen and self.judge.endswith("/loss")
+
+    def sizes_timed(self, name: str) -> list[str]:
+        """The stage.batches of the cells, where a metric is of the smallest size of each, or of the quickest, and they
+        have timed different ones; else nothing."""
+        entries = [entry for found in self.positions.values() for entry in found if name in entry.metrics]
+        found = list(dict.fromkeys(entry.cell.swept[SIZES] for entry in entries if SIZES in entry.cell.swept))
+        return found if name.startswith(listing.OF_SIZES) and len(found) > 1 else []
 
     def kind(self, name: str) -> str:
         """The kind that a metric was declared with."""

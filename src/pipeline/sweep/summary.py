@@ -20,7 +20,7 @@ from pipeline.runs.result import Kind, Table, judged_by
 from pipeline.sweep import differences, texts
 from pipeline.sweep.entries import VALIDATION, Entry
 from pipeline.sweep.ledger import headlines
-from pipeline.sweep.pivot import Pivot, Position
+from pipeline.sweep.pivot import SIZES, Pivot, Position
 
 TITLE_WIDTH = 80  # characters of a line above a figure
 BETTER = "sweep.direction=maximize or sweep.direction=minimize"
@@ -74,7 +74,7 @@ def _ends(pivot: Pivot) -> Iterator[str]:
         medians = {position: statistics.median(each) for position, each in values.items() if each}
         choose = {"min": min, "max": max}.get(pivot.declared[name].direction)
         low, high = (figure_of(end, pivot.kind(name)) for end in (min(medians.values()), max(medians.values())))
-        if low == high or choose is None:
+        if low == high or choose is None or pivot.sizes_timed(name):
             yield f"{pivot.named(name)}: {low}{'' if low == high else f' to {high}'}"
             continue
         first, *others = [one for one, median in medians.items() if median == choose(medians.values())]
@@ -87,6 +87,8 @@ def _missing(pivot: Pivot) -> str | None:
     sought, declared = pivot.by.direction, pivot.declared.get(pivot.judge)
     if pivot.by.best is not None and pivot.known and not pivot.chosen:
         return f"sweep.best={pivot.by.best}: no cell has it; choose from {', '.join(pivot.known)}"
+    if sizes := pivot.sizes_timed(pivot.judge):
+        return f"{pivot.judge} is not compared across {SIZES}={','.join(sizes)}; {_of_one_size(pivot)}"
     if pivot.chosen and pivot.better() == "none":
         return f"sweep.best={pivot.by.best}: declares no direction; {BETTER.replace('or sweep.direction=', 'or ')}"
     if declared is None:
@@ -100,6 +102,15 @@ def _missing(pivot: Pivot) -> str | None:
         none = "no metric here declares" if pivot.several else f"{pivot.judge} does not declare"
         return f"{none} whether more or less is better; sweep.best=<metric> with {BETTER} marks the best"
     return None
+
+
+def _of_one_size(pivot: Pivot) -> str:
+    """What to choose in place of a metric of the smallest size of each cell: that of a size which all have."""
+    end = pivot.judge.partition("/")[2]
+    every = [entry.metrics for found in pivot.positions.values() for entry in found if pivot.judge in entry.metrics]
+    common = [name for name in pivot.declared if name.startswith("batch_") and name.endswith(f"/{end}")]
+    common = [name for name in common if all(name in metrics for metrics in every)]
+    return f"sweep.best={common[0]} compares a size that all have" if common else "give all cells a size in common"
 
 
 def show(console: Console, found: Sequence[Entry], by: Sweep | None = None) -> None:
