@@ -16,10 +16,9 @@ from pipeline.runs.fit import Observation
 
 def flop(run: Callable[[], object]) -> float | None:
     """Of all products of `run`; None where there are none, or where one lacks a formula."""
-    formulas = {
-        torch.ops.mkldnn._linear_pointwise: _linear,  # of models.torch_quick
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,
-    }
+    formulas: dict[Any, Callable[..., int]] = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention}
+    with contextlib.suppress(AttributeError):  # a build of torch without oneDNN: then nothing calls it
+        formulas[torch.ops.mkldnn._linear_pointwise] = _linear  # of models.torch_quick
     seen = Observation(how="")
     with FlopCounterMode(display=False, custom_mapping=formulas) as counter, Observer(seen), _encoders_in_parts():
         run()
