@@ -17,10 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.backends.keras.hlo import flop
+from pipeline.backends.shared.step_breakdown import Machine
 from pipeline.runs.code import code_hash
 from pipeline.runs.fit import Observation, Predictor
 from pipeline.runs.receipt import UNSET_THREADS
 from pipeline.stages.inference.bench import TAIL, WARM_UP, Bench, Timed
+from pipeline.stages.inference.tables import Found
 
 SHORT = ("stage.rounds=2", "stage.seconds=0.02")
 UNITS = 128
@@ -90,6 +92,37 @@ class Rows(Model):
         attend = Attend(8, 2, batch_first=True)
         return torch.nn.Sequential(torch.nn.Flatten(2), encode, attend, torch.nn.Flatten(), torch.nn.Linear(64, 10))
 '''
+
+HALVES = """
+import torch
+from pipeline.contracts import Model
+from pipeline.spec import spec
+
+class Net(torch.nn.Module):
+    def __init__(self, how):
+        super().__init__()
+        self.layer, self.how, self.calls = torch.nn.Linear(64, 10), how, "."
+
+    def forward(self, x):
+        x = x.flatten(1)
+        if self.how == "parts":
+            return self.by_hand(x)
+        if self.how == "changes":
+            self.calls += "."  # which torch compiles in
+            return self.layer(x) + 1e-9 * len(self.calls)
+        return self.layer(x) * (2 if torch.compiler.is_compiling() else 1)
+
+    @torch.compiler.disable
+    def by_hand(self, x):
+        return self.layer(x)
+
+@spec
+class Halves(Model):
+    how: str
+
+    def torch(self, shapes):
+        return Net(self.how)
+"""
 
 ON_THE_HOST = '''
 from pipeline.contracts import Model
@@ -251,6 +284,124 @@ def test_a_grid_of_passes(trained: Path, place: Path) -> None:
         assert 50 < scalars[memory] < 2000  # MiB
 
 
+@pytest.mark.wide
+def test_compiled_passes_beside_those_that_are_not(trained: Path, place: Path) -> None:
+    """Each size is compiled with its first call, and no later one; the test set by the same program."""
+    words = ("-m", "backend.compile=false,true", "stage.batches=[1,7,512]", "output_dir=compiled")
+    result = pipeline(place, "stage=inference", f"run={trained}", *words, *SHORT)
+    assert result.returncode == 0, result.stderr
+    cells = {read(one / "receipt.json")["compiled_by"]: one for one in (place / "compiled").glob("*-inference-*")}
+    plain, compiled = (read(cells[how] / "result.json")["scalars"] for how in (None, "torch.compile"))
+    assert compiled["test/loss"] == pytest.approx(plain["test/loss"], rel=1e-5)
+    assert compiled["test/accuracy"] == plain["test/accuracy"]
+    assert compiled["batch_1/first_call_s"] > 100 * compiled["batch_1/latency_s"]
+    before, after = (read(cells[how] / "receipt.json") for how in (None, "torch.compile"))
+    assert [one["cpu_threads"] for one in before["passes"]] == [one["cpu_threads"] for one in after["passes"]]
+    assert [one["flop"] for one in before["passes"]] == [one["flop"] for one in after["passes"]]
+    seen = before["precision"]["observed"]
+    assert after["precision"]["observed"] == seen | {"how": f"{seen['how']}; the compiled passes are not observed"}
+    found = read(cells["torch.compile"] / "result.json")
+    assert ["passes", "compiled by torch.compile"] in found["table"]
+    assert not [note for note in found["notes"] if "compile" in note]
+
+
+@pytest.mark.wide
+def test_a_size_is_compiled_with_its_first_pass_and_never_again() -> None:
+    """Of batches of one, and of all others; and of each number of CPU threads."""
+    import torch
+
+    from pipeline.backends.torch.compiled_pass import CompiledPass
+    from pipeline.backends.torch.compilers import compilations
+
+    net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 3))
+    made, compiled, count = CompiledPass(net.eval()), [], 0
+    with torch.inference_mode():
+        for size in (1, 2, 16, 5, 100, 1, 2, 100, 16):
+            x = torch.randn(size, 1, 8, 8)
+            torch.testing.assert_close(made(x), net(x))
+            compiled += [size] if compilations() > count else []
+            count = compilations()
+    assert compiled[:2] == [1, 2]
+    assert len(compiled) <= 3, compiled
+    assert len(set(compiled)) == len(compiled), compiled
+    assert made.notes == []
+
+
+@pytest.mark.wide
+def test_passes_by_xla(trained: Path, place: Path) -> None:
+    words = ("backend=tensorflow", "backend.xla=true", "precision=mixed", "device=cpu", "stage.batches=[1,16]")
+    run = done(place, "stage=inference", f"run={trained.name}", *words, *SHORT)
+    receipt = read(run / "receipt.json")
+    assert receipt["compiled_by"] == "XLA"
+    assert set(receipt["precision"]["observed"]["matrix_products"]) == {"bfloat16"}
+    assert receipt["precision"]["observed"]["matrix_products_after_compilation"] == {"float32": 2}
+    assert ["passes", "compiled by XLA"] in read(run / "result.json")["table"]
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("parts", "the pass is compiled in pieces, not as a whole: Skip inlining `torch.compiler.disable()`d function"),
+        ("changes", "the pass is compiled more than once, because this has changed: "),
+    ],
+)
+def test_a_model_that_is_not_compiled_once_and_as_a_whole(tmp_path: Path, how: str, said: str) -> None:
+    ended, notes = halves(tmp_path, how)
+    assert ended.returncode == 0, ended.stderr
+    assert notes[0].startswith(f"backend.compile: {said}")
+    (run,) = (tmp_path / "runs").glob("*inference*")
+    receipt = read(run / "receipt.json")
+    if how == "changes":
+        assert "the model runs uncompiled: torch has reached its limit of recompilations" in notes[1]
+    assert receipt["compiled_by"] == (None if how == "changes" else "torch.compile")
+
+
+@pytest.mark.wide
+def test_a_compiled_pass_that_is_another_is_not_timed(tmp_path: Path) -> None:
+    """All compiled passes agree, whatever their batches: only one that is not compiled shows it."""
+    ended, _ = halves(tmp_path, "differs")
+    assert ended.returncode == 1
+    assert "batches of 2: outputs differ by up to" in ended.stderr
+    assert "from those of the same examples in passes that are not compiled, more than" in ended.stderr
+
+
+def halves(place: Path, how: str) -> tuple[Any, list[str]]:
+    """A saved model's compiled passes, and what the result notes."""
+    write_files(place, {"mine.py": HALVES, "own/model/halves.yaml": f"_target_: mine.Halves\nhow: {how}\n"})
+    variables = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(place)}
+    done(place, *DIGITS, "model=halves", "--config-dir", "own", **variables)
+    words = ("stage=inference", "run=latest", "backend.compile=true", "stage.batches=[2,5]")
+    ended = pipeline(place, *words, *SHORT, **variables)
+    (run,) = (place / "runs").glob("*inference*")
+    return ended, read(run / "result.json")["notes"]
+
+
+def test_that_the_steps_were_compiled_says_nothing_of_passes(tmp_path: Path) -> None:
+    """Nor are they refused where there is no compiler, until the user asks for it."""
+    few = ("dataset=digits", "model=linear", "training.epochs=1", "training.batch_size=32", "training.steps=1")
+    saved = done(tmp_path, *few, "backend.compile=true")
+    run = done(tmp_path, "stage=inference", f"run={saved.name}", "stage.batches=[2]", *SHORT, CXX="none-here")
+    assert read(run / "receipt.json")["compiled_by"] is None
+    said = f"run={saved.name}: backend.compile=true compiled its training steps; give it again to compile the passes"
+    assert said in read(run / "result.json")["notes"]
+    words = ("stage=inference", f"run={saved.name}", "backend.compile=true", "device=cpu")
+    assert refused(tmp_path, *words, CXX="none-here").startswith(
+        "backend.compile=true: needs a compiler (none-here on the PATH); install one"
+    )
+
+
+@pytest.mark.wide
+def test_a_compiler_that_is_switched_off(trained: Path, place: Path) -> None:
+    words = ("stage=inference", f"run={trained.name}", "backend.compile=true")
+    ended = pipeline(place, *words, TORCHDYNAMO_DISABLE="1")
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == (
+        "error: backend.compile=true: torch compiled nothing of this pass (TORCHDYNAMO_DISABLE=1 is set); "
+        "use backend.compile=false"
+    )
+
+
 def test_a_model_that_mixes_the_examples_of_a_batch_is_not_timed(tmp_path: Path) -> None:
     write_files(tmp_path, {"mine.py": OWN, "own/model/centred.yaml": "_target_: mine.Centred\n"})
     variables = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(tmp_path)}
@@ -311,12 +462,29 @@ def test_products_of_torchs_own_encoder_are_seen_and_counted(tmp_path: Path) -> 
     assert receipt["precision"]["observed"]["matrix_products"] == {"float32": 3}
 
 
+def test_operations_are_counted_by_a_torch_without_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose layers have no name there: it was a traceback."""
+    import torch
+
+    from pipeline.backends.torch.flop import flop as counted
+
+    x, layer = torch.ones(3, 5), torch.nn.Linear(5, 7)
+    monkeypatch.setattr(torch.ops, "mkldnn", torch._ops._OpNamespace("no_such_library"))
+    assert counted(lambda: layer(x)) == 2 * 3 * 5 * 7
+
+
+def test_a_share_of_more_than_the_whole_is_explained() -> None:
+    limit = Machine(1e9, 1e9, 64)
+    for count, said in ((1e5, False), (3e6, True)):
+        found = Found([Timed(1, 1.0, {}, count, [[1e-3]])], "images", 1, (limit, limit))
+        assert any(note.startswith("of a matmul above 100 %: ") for note in found.notes()) == said
+
+
 REFUSED = {
     "stage.batches=[]": "stage.batches=[]: give one size at least, as 'stage.batches=[1,16,256]'",
     "stage.batches=[4,1,4]": "stage.batches=[4,1,4]: 4 is there twice",
     "stage.batches=[0]": "stage.batches.0=0: should be greater than 0",
     "stage.seconds=0": "stage.seconds=0: should be greater than 0",
-    "backend.compile=true": "backend.compile=true with stage=inference: is for training steps, and none runs",
 }
 
 
@@ -385,6 +553,16 @@ def test_wrong_outputs_are_found(precision: str) -> None:
         bench = Bench(Sums(by), X, (2, 4))
         bench.verify(expected.astype(np.float32).astype(np.float64), precision)
         assert [one.fault is None for one in bench.found] == [right, right]
+
+
+def test_a_fault_says_beside_which_passes() -> None:
+    """The first that was found: a later one may follow from it."""
+    bench, expected = Bench(Sums(9.0), X, (2,)), X.sum(axis=1, keepdims=True)
+    bench.verify(expected + 9.0, "fp32")
+    assert bench.right
+    bench.verify(expected, "fp32", where="in passes that are not compiled")
+    bench.verify(expected, "fp32")
+    assert "those of the same examples in passes that are not compiled, more than" in str(bench.found[0].fault)
 
 
 def test_the_narrowest_layer_decides_what_rounding_explains() -> None:

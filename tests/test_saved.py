@@ -119,7 +119,7 @@ def test_a_run_made_with_tfdata_is_evaluated_on_another_backend(tmp_path: Path) 
 def test_what_only_a_training_step_has_is_refused(tmp_path: Path) -> None:
     saved(tmp_path)
     for words in (["backend.compile=true"], ["backend=tensorflow", "backend.xla=true"]):
-        result = f"{words[-1]} with stage=evaluate: is for training steps, and none runs"
+        result = f"{words[-1]} with stage=evaluate: is for training steps, and for passes with stage=inference"
         assert refusal(tmp_path, *words) == result
     evaluated(tmp_path, "backend.compile=false")
 

@@ -176,8 +176,10 @@ def check_stage(experiment: Experiment, overridden: Sequence[str], swept: Sequen
 
 def _check_device(experiment: Experiment, place: Place) -> None:
     """Ask the parts whether they can work on this device. Raises UserError."""
-    if not experiment.stage.starts_from_run:
+    trains = not experiment.stage.starts_from_run
+    if trains or experiment.stage.compiles_passes:
         experiment.backend.check_device(place)
+    if trains:
         experiment.loader.check_device(place)
     experiment.profiler.check_device(place, experiment.backend.name)
 

@@ -3,7 +3,8 @@
 Here: the specs that a config names. What they load offers (types: pipeline.runs.fit)
 
     fit(experiment, data, resolved, run) -> Fit
-    predictor(experiment, shapes, weights, resolved) -> a function from images (N, H, W, C) in [0, 1] to logits
+    predictor(experiment, shapes, weights, resolved, compiled=False) -> a function from images (N, H, W, C) in [0, 1]
+        to logits
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Torch(Backend):
     """PyTorch through Lightning.
 
     `threads`: CPU threads of one operation (default: 1 for small steps, else all). `compile`: the training step by
-    torch.compile, and on a GPU captured as a CUDA graph.
+    torch.compile, and on a GPU captured as a CUDA graph; with stage=inference the forward pass, not captured.
     """
 
     name: ClassVar[str] = "torch"
@@ -78,7 +79,7 @@ class TensorFlow(Backend):
     """Keras on TensorFlow.
 
     `xla`: compile the training step with XLA (None: yes, but not convolutions on a CPU, which XLA trains 60 times
-    slower than TensorFlow itself; all else it makes much faster).
+    slower than TensorFlow itself; all else it makes much faster); with stage=inference the forward pass (None: no).
     """
 
     name: ClassVar[str] = "tensorflow"

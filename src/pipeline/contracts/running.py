@@ -24,7 +24,8 @@ class Stage(Part):
     """What a command does with an experiment. A stage knows no framework.
 
     `starts_from_run`: it works on the run that `run=<id>` names, with that run's experiment. `takes_other_data`: with
-    other data than that run's, too, where the user names them. `solves`: it trains for a
+    other data than that run's, too, where the user names them. `compiles_passes`: backend.compile and backend.xla are
+    of the saved model's passes. `solves`: it trains for a
     problem, not for a dataset. `reads`: the only groups that decide its result (None: all of them). `has_cells`: it
     runs other experiments as its own cells, and its checks try them. `varies_precision`: the cells differ in precision.
     `headline`: the metric that it is judged by, and where a run has none of it the first of `otherwise`. `task`: what
@@ -38,6 +39,7 @@ class Stage(Part):
 
     starts_from_run: ClassVar[bool] = False
     takes_other_data: ClassVar[bool] = False
+    compiles_passes: ClassVar[bool] = False
     solves: ClassVar[bool] = False
     reads: ClassVar[tuple[str, ...] | None] = None
     has_cells: ClassVar[bool] = False
@@ -139,7 +141,7 @@ class Backend(Part):
 
         @property
         def compile(self) -> bool:
-            """Whether the training step is compiled by torch."""
+            """Whether the training step, or a saved model's pass, is compiled by torch."""
 
         @property
         def xla(self) -> bool | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -59,7 +59,18 @@ class Observation:
 class Predictor(ABC):
     """A trained model on its device. Called with a batch of inputs (see Data.inputs), it gives outputs (B, ...) in
     float64, at the run's precision.
+
+    `compiled_by`: what compiles its passes where that is a choice ("torch.compile", "XLA"), else None. `notes`: what
+    the compiler could not do, or not once and for all.
     """
+
+    @property
+    def compiled_by(self) -> str | None:
+        return None
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return ()
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         with self.settings():

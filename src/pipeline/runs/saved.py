@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 # What belongs to the new run, always; and what may be chosen anew for a finished model.
 OWN = ("stage", "run", "output_dir", "profiler", "tracking", "sweep", "name")
 RECHOOSABLE = ("backend", "device", "precision")
-# Of the rechoosable groups, what only a training step has.
-TRAINING_ONLY = ("backend.compile", "backend.xla", "device.placement_log", "device.processes", "device.split")
+# Of the rechoosable groups, what only a training step has; and what the passes of some stages have, too.
+TRAINING_ONLY = ("device.placement_log", "device.processes", "device.split")
+COMPILES = ("backend.compile", "backend.xla")
 SINGLE = ("training.evaluation_batch_size", "training.metrics", "dataset.cache", "dataset.folder")
 
 SWAPPED = {
@@ -68,6 +69,7 @@ def config_of(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str
             raise UserError(f"run={reference}: {folder / 'config.yaml'} is damaged: {name}={cut(merged[name])}")
     saved = dict(merged)
     merged |= {key: config.get(key) for key in OWN}
+    merged["backend"] = _not_compiled(saved.get("backend"))
     others = "dataset" in overridden and _takes_other_data(config["stage"]["_target_"])
     if others:
         merged["dataset"] = other_dataset(folder, saved, config, overridden)
@@ -76,10 +78,7 @@ def config_of(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str
         group = group.partition("@")[0]
         if group in OWN or (others and group == "dataset" and key not in FIXED):
             continue
-        if key in TRAINING_ONLY and _value(config, key):
-            raise UserError(
-                f"{key}={shown(_value(config, key))} with stage={stage}: is for training steps, and none runs"
-            )
+        _check_is_of_passes(config, key, stage)
         if group not in RECHOOSABLE and key not in SINGLE:
             said = _fixed(config, with_names(saved, folder.parent), key, stage, folder.name)
             raise UserError(f"{said}; {_instead(key, config['stage']['_target_'], saved)}")
@@ -89,6 +88,14 @@ def config_of(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str
     if isinstance(tokens, str) and tokens.endswith(f"/{CARD}") and not Path(tokens).is_file():
         merged["dataset"] = {**merged["dataset"], "tokens": str(folder / CARD)}  # they are its own since
     return folder, merged
+
+
+def compiled_steps(folder: Path, settings: Collection[str]) -> str | None:
+    """The setting by which the steps of a saved run were compiled, as it is typed, if it is among the `settings` of a
+    backend."""
+    config = read_config(folder)
+    found = [key for key in COMPILES if key.partition(".")[2] in settings and value_at(config, key)]
+    return f"{found[0]}=true" if found else None
 
 
 def made_by(folder: Path) -> str:
@@ -250,6 +257,23 @@ def code_now(folder: Path) -> str | None:
         return code_sha256(load(read_config(folder)))
     except UserError:
         return None
+
+
+def _not_compiled(backend: Any) -> Any:
+    """A saved run's backend, for its passes: that its steps were compiled says nothing of them."""
+    steps = [name for name in (key.partition(".")[2] for key in COMPILES) if (backend or {}).get(name)]
+    return {**backend, **dict.fromkeys(steps, False)} if steps else backend
+
+
+def _check_is_of_passes(config: Config, key: str, stage: str) -> None:
+    """Refuse a setting of training steps that this stage's passes do not have. Raises UserError."""
+    if key not in (*TRAINING_ONLY, *COMPILES) or not _value(config, key):
+        return
+    typed = f"{key}={shown(_value(config, key))} with stage={stage}"
+    if key in TRAINING_ONLY:
+        raise UserError(f"{typed}: is for training steps, and none runs")
+    if not getattr(named_object(config["stage"]["_target_"], "stage._target_"), "compiles_passes", False):
+        raise UserError(f"{typed}: is for training steps, and for passes with stage=inference")
 
 
 def _overlaid(saved: Mapping[str, Any], config: Config, group: str, name: str) -> dict[str, Any]:

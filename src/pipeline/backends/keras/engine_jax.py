@@ -269,9 +269,10 @@ class Inference:
     """A compiled function from a batch to outputs. `model.predict` would import TensorFlow for its data adapters.
 
     `trained`: the weights stay as they are, and are not asked for at each call, which takes a microsecond a variable.
+    `xla`: it is compiled in any case.
     """
 
-    def __init__(self, model: Any, experiment: Experiment, *, trained: bool) -> None:
+    def __init__(self, model: Any, experiment: Experiment, *, trained: bool, xla: bool = False) -> None:
         self.model = model
 
         @jax.jit

@@ -275,13 +275,19 @@ class Engine:
         assert self._ran is not None, "observe() before the first step"
         home = self._ran[2]
         seen = observed("the training step", self.graph(), home, self.model)
-        if self.xla and not set(seen.matmuls) <= {"float32", "float64"}:
-            # A second compilation, so only where XLA may have widened what it was given.
-            seen.compiled = Counter(products(self.program()))
-        if self.xla and "GPU" in home:
-            # By the program that TensorFlow hands to XLA: it does not keep what XLA makes of it.
-            seen.tf32, seen.tf32_by = by_program(self.program("hlo"), "the program that XLA was given")
+        if self.xla:
+            add_compiled(seen, home, self.program)
         return seen
+
+
+def add_compiled(seen: Observation, home: str, program: Callable[[str], str]) -> None:
+    """What XLA made of a graph that ran on the device `home`. `program`: its text at a stage of XLA's (see Engine)."""
+    if not set(seen.matmuls) <= {"float32", "float64"}:
+        # A second compilation, so only where XLA may have widened what it was given.
+        seen.compiled = Counter(products(program("optimized_hlo")))
+    if "GPU" in home:
+        # By the program that TensorFlow hands to XLA: it does not keep what XLA makes of it.
+        seen.tf32, seen.tf32_by = by_program(program("hlo"), "the program that XLA was given")
 
 
 def observed(what: str, graph: Any, home: str, model: Any) -> Observation:
@@ -318,17 +324,19 @@ def _worth_compiling(model: Any) -> bool:
 
 
 class Inference:
-    """A graph from a batch to outputs. It reads the variables as they are, whether they are `trained` or change."""
+    """A graph from a batch to outputs, `xla`: compiled, anew for each size of a batch. It reads the variables as they
+    are, whether they are `trained` or change.
+    """
 
-    def __init__(self, model: Any, experiment: Experiment, *, trained: bool) -> None:
-        self.model, floatx = model, keras.config.floatx()
+    def __init__(self, model: Any, experiment: Experiment, *, trained: bool, xla: bool = False) -> None:
+        self.model, self.xla, floatx = model, xla, keras.config.floatx()
         self._autograph = autograph.is_needed(experiment.data_model)
 
         def forward(x: Any) -> Any:
             return tf.cast(model(x, training=False), floatx)
 
         self._plain = forward
-        self._forward = tf.function(forward, reduce_retracing=True, autograph=self._autograph)
+        self._forward = tf.function(forward, reduce_retracing=not xla, autograph=self._autograph, jit_compile=xla)
         # By shape: TensorFlow takes longer to find a graph than a small net takes.
         self._graphs: dict[tuple[int, ...], Any] = {}
 
@@ -341,7 +349,11 @@ class Inference:
         """What a pass over a batch runs."""
         batch = tf.convert_to_tensor(x)
         graph = self._graph_of(batch)
-        return observed(PASS, graph.graph, graph(batch).device, self.model)
+        home = graph(batch).device
+        seen = observed(PASS, graph.graph, home, self.model)
+        if self.xla:
+            add_compiled(seen, home, self._compiled_program(batch))
+        return seen
 
     def _graph_of(self, batch: Any) -> Any:
         shape = tuple(batch.shape)
@@ -354,9 +366,13 @@ class Inference:
 
         None of a model with an operation that XLA lacks.
         """
-        compiled = tf.function(self._plain, jit_compile=True, autograph=self._autograph)
         try:
-            text: str = compiled.experimental_get_compiler_ir(tf.convert_to_tensor(x))(stage="hlo")
+            return self._compiled_program(tf.convert_to_tensor(x))("hlo")
         except (ValueError, tf.errors.InvalidArgumentError):
             return None
-        return text
+
+    def _compiled_program(self, batch: Any) -> Callable[[str], str]:
+        """What XLA makes of a batch, as text at a stage of its work."""
+        compiled = tf.function(self._plain, jit_compile=True, autograph=self._autograph)
+        found: Callable[[str], str] = compiled.experimental_get_compiler_ir(batch)
+        return found

@@ -133,14 +133,21 @@ def note_other_draws(run: Run, seen: Observation) -> None:
 
 
 class KerasPredictor(Predictor):
-    """The model, with the weights that a run has saved."""
+    """The model, with the weights that a run has saved; `compiled`: by backend.xla, too."""
 
-    def __init__(self, experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved) -> None:
+    def __init__(
+        self, experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved, *, compiled: bool = False
+    ) -> None:
         self.experiment, self.resolved = experiment, resolved
         with self.settings():
             model = net.made(experiment.data_model, shapes)
             weights.to_keras(model, saved, "the saved run")
-            self.inference = engine_module.Inference(model, experiment, trained=True)
+            self.xla = compiled and bool(experiment.backend.xla)
+            self.inference = engine_module.Inference(model, experiment, trained=True, xla=self.xla)
+
+    @property
+    def compiled_by(self) -> str | None:
+        return "XLA" if self.xla else None
 
     def settings(self) -> contextlib.AbstractContextManager[None]:
         return runtime_settings(self.experiment, self.resolved)
@@ -167,9 +174,11 @@ class KerasPredictor(Predictor):
         return peak_memory(self.resolved)
 
 
-def predictor(experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved) -> Predictor:
-    """The experiment's model with these weights."""
-    return KerasPredictor(experiment, shapes, saved, resolved)
+def predictor(
+    experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved, *, compiled: bool = False
+) -> Predictor:
+    """The experiment's model with these weights. `compiled`: backend.xla is of its passes."""
+    return KerasPredictor(experiment, shapes, saved, resolved, compiled=compiled)
 
 
 def _validated_weights(engine: Engine, model: Any) -> Weights:

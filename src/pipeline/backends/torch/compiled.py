@@ -12,7 +12,6 @@ draws (ATen/cuda/CUDAGeneratorImpl.h, "CUDA Graph-safe RNG states").
 from __future__ import annotations
 
 import copy
-import logging
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -21,23 +20,17 @@ from typing import Any
 
 import torch
 
+from pipeline.backends.torch.compiled_function import CompiledFunction
 from pipeline.backends.torch.compilers import (
-    DYNAMO,
+    cannot_compile,
+    check_compiled,
     compilations,
     compiled_graphs,
-    compiled_nothing,
     drop_compilations,
-    failed_conditions,
-    reached_limit,
-    why_anew,
 )
 from pipeline.backends.torch.step import Losses, Step
 from pipeline.errors import RunError, Stopped, cut
-from pipeline.raised import where
 
-# Warnings that an optimizer's label for profilers is left out, and, in ten lines, of what is one of the notes here.
-NOISE = ("torch._dynamo.variables.ctx_manager", "torch._dynamo.convert_frame")
-OPTIONS: dict[str, Any] = {"dynamic": False, "options": {"fallback_random": True}}
 WARM_UP = 3  # steps on a side stream before the capture: what is chosen or allocated once must be so by then
 
 
@@ -51,13 +44,16 @@ class CompiledStep:
 
     def __init__(self, step: Step, batch_size: int) -> None:
         started = time.perf_counter()
-        for name in NOISE:
-            logging.getLogger(name).setLevel(logging.ERROR)
         torch.compiler.reset()  # what an earlier fit of this process left would count towards the compiler's limits
         self.step, self.batch_size = copy.copy(step), batch_size
-        self._plain, self._compiled = step.forward, torch.compile(step.forward, fullgraph=True, **OPTIONS)
+        self.steps = self.updates = self.untimed = 0
+        self.notes: list[str] = []
+        made = partial(
+            CompiledFunction, count=lambda: f"{self.steps:,} steps", notes=self.notes, changes=self._uncaptured
+        )
+        self._compiled = made(step.forward, "step", "training")
         self.step.forward = self._forward  # type: ignore[method-assign]
-        self._compiled_update = torch.compile(step.update, **OPTIONS)
+        self._compiled_update = made(step.update, "optimizer's update", "optimizer's update", parts=True)
         self.step.update = self._update  # type: ignore[method-assign]
         # Loss scaling decides on the host whether a step counts, and accumulation when one ends: no graph holds that.
         whole = step.scaler is None and step.training.accumulate == 1
@@ -66,12 +62,7 @@ class CompiledStep:
             count_on_device(step.optimizer)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.norm = self.step.gathering.norm  # the captured one
-        self.steps = self.updates = self.untimed = 0
-        self.graphs, self.limits = compiled_graphs(), reached_limit()
-        self._in_pieces = False
-        self._failed: dict[Any, int] = {}  # before the call that may compile
-        self._anew: set[str] = set()  # what was compiled again after its first time
-        self.notes: list[str] = []
+        self.graphs = compiled_graphs()
         self.seconds = time.perf_counter() - started  # the compiler's import
 
     @property
@@ -100,31 +91,13 @@ class CompiledStep:
         return self._timed(partial(self.step, share=share, update=update), x, y)
 
     def _forward(self, *given: Any, **named: Any) -> Any:
-        """Forward pass and loss: as one graph, in pieces where torch cannot, as it is once torch compiles no more."""
-        before, self._failed = compilations(), failed_conditions()
-        try:
-            found = self._compiled(*given, **named)
-            if self.steps > 1 and compilations() > before:
-                self._note_anew("step", "training")
-            return found
-        except torch._dynamo.exc.TorchDynamoException as error:
-            if self._in_pieces:
-                raise
-            reason = f"{cut(str(error).splitlines()[0])}{where(error)}"
-            self._note(f"the step is compiled in pieces, not as a whole{self._uncaptured()}: {reason}")
-            self._in_pieces, self._compiled = True, torch.compile(self._plain, **OPTIONS)
-        except torch._dynamo.exc.FailOnRecompileLimitHit:
-            self._compiled = self._plain
-            self._note_limit("training")
-        return self._compiled(*given, **named)
+        """Forward pass and loss."""
+        return self._compiled(*given, known=self.steps > 1, **named)
 
     def _update(self) -> None:
         """The optimizer's part. Its second time it may find its state made, and is compiled once more for that."""
-        before, self._failed = compilations(), failed_conditions()
         self.updates += 1
-        self._compiled_update()
-        if self.updates > 2 and compilations() > before:
-            self._note_anew("optimizer's update", "optimizer's update")
+        self._compiled_update(known=self.updates > 2)
 
     def _timed(self, step: Callable[..., Losses], x: torch.Tensor, y: torch.Tensor) -> Losses:
         """A step, whose time counts as compilation where torch compiled or captured something of it."""
@@ -132,8 +105,7 @@ class CompiledStep:
         try:
             found = step(x, y)
         except torch._dynamo.exc.TorchDynamoException as error:
-            reason = " ".join(str(error).split())[:300]
-            raise RunError(f"backend.compile=true: torch cannot compile this step: {reason}") from error
+            raise cannot_compile("step", error) from error
         except Stopped:
             drop_compilations()
             raise
@@ -142,29 +114,14 @@ class CompiledStep:
                 torch.cuda.synchronize(x.device)
             self.seconds += time.perf_counter() - started
             self.untimed += len(x)
-        if self.steps == 1 and compiled_graphs() == self.graphs:
-            raise RunError(f"backend.compile=true: {compiled_nothing(DYNAMO)}; use backend.compile=false")
+        if self.steps == 1:
+            check_compiled("step", self.graphs)
         return found
-
-    def _note_anew(self, what: str, runs: str) -> None:
-        if reached_limit() > self.limits:
-            self._note_limit(runs)
-        elif what not in self._anew:
-            self._anew.add(what)
-            again = f"the {what} is compiled more than once{self._uncaptured()}"
-            self._note(f"{again}, because this has changed: {why_anew(self._failed)}")
 
     def _uncaptured(self) -> str:
         """What changes from step to step, or what Python does between pieces, is not for a CUDA graph to keep."""
         captured, self.captures = self.captures, False
         return ", and not captured as a CUDA graph" if captured else ""
-
-    def _note_limit(self, runs: str) -> None:
-        self.limits = reached_limit()
-        self._note(
-            f"after {self.steps:,} steps the {runs} runs uncompiled: torch has reached its limit of recompilations, "
-            f"the last because this had changed: {why_anew(self._failed)}"
-        )
 
     def _note(self, text: str) -> None:
         self.notes.append(f"backend.compile: {text}")

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pipeline.errors import cut
+from pipeline.errors import RunError, cut
 
 DYNAMO = ("TORCHDYNAMO_", "TORCH_COMPILE_")  # how the variables begin that torch.compile reads
 SCRIPT = ("PYTORCH_JIT",)  # the one that torch.jit.script reads
@@ -62,11 +62,22 @@ def _compilation(reason: str) -> int:
     return int(found[1]) if found else -1
 
 
-def compiled_nothing(variables: tuple[str, ...]) -> str:
-    """What to say of a step that was to be compiled, with those of the variables that are set."""
+def cannot_compile(what: str, error: Exception) -> RunError:
+    """What to raise in place of an error of torch's compiler. `what`: "step", "pass"."""
+    return RunError(f"backend.compile=true: torch cannot compile this {what}: {' '.join(str(error).split())[:300]}")
+
+
+def check_compiled(what: str, before: int) -> None:
+    """Raise RunError where torch has compiled nothing. `before`: compiled_graphs() then."""
+    if compiled_graphs() == before:
+        raise RunError(f"backend.compile=true: {compiled_nothing(DYNAMO, what)}; use backend.compile=false")
+
+
+def compiled_nothing(variables: tuple[str, ...], what: str = "step") -> str:
+    """What to say of what was to be compiled, with those of the variables that are set."""
     set_here = [f"{name}={os.environ[name]}" for name in sorted(os.environ) if name.startswith(variables)]
     why = f" ({', '.join(set_here)} is set)" if set_here else ""
-    return f"torch compiled nothing of this step{why}"
+    return f"torch compiled nothing of this {what}{why}"
 
 
 def drop_compilations() -> None:

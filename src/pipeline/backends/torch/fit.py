@@ -114,9 +114,11 @@ def _steps(module: Training, fed: Any, resolved: Resolved, others: Others) -> di
         return accounts(group, module.experiment, resolved, module.observation)
 
 
-def predictor(experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved) -> Predictor:
-    """The experiment's model with these weights."""
-    return TorchPredictor(experiment, shapes, saved, resolved)
+def predictor(
+    experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved, *, compiled: bool = False
+) -> Predictor:
+    """The experiment's model with these weights. `compiled`: backend.compile is of its passes."""
+    return TorchPredictor(experiment, shapes, saved, resolved, compiled=compiled)
 
 
 def check_model(experiment: Experiment, shapes: Shapes, resolved: Resolved) -> None:

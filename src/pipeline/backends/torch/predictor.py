@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from pipeline.backends.torch.compiled_pass import CompiledPass
 from pipeline.backends.torch.lowering import Lowering
 from pipeline.backends.torch.net import example, made, peak_memory
 from pipeline.backends.torch.observer import Observer
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
 
 
 class TorchPredictor(Predictor):
-    """The net in evaluation mode, with the weights that a run has saved."""
+    """The net in evaluation mode, with the weights that a run has saved; `compiled`: by backend.compile, too."""
 
-    def __init__(self, experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved) -> None:
+    def __init__(
+        self, experiment: Experiment, shapes: Shapes, saved: Weights, resolved: Resolved, *, compiled: bool = False
+    ) -> None:
         self.experiment, self.resolved, self.lowering = experiment, resolved, Lowering(resolved)
         with self.settings():
             net = self.lowering.moved(made(experiment.data_model, shapes))
@@ -38,12 +42,21 @@ class TorchPredictor(Predictor):
             self.read_bytes = sum(tensor.nbytes for tensor in net.parameters())
             weights.to_torch(net, saved, "the saved run")
             self.net = net.to(self.lowering.device).eval()
+        self.compiled = CompiledPass(self.net) if compiled and experiment.backend.compile else None
+
+    @property
+    def compiled_by(self) -> str | None:
+        return None if self.compiled is None or self.compiled.gave_up else "torch.compile"
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return () if self.compiled is None else self.compiled.notes
 
     def settings(self) -> contextlib.AbstractContextManager[None]:
         return runtime_settings(self.experiment, self.resolved)
 
     def forward(self, x: np.ndarray) -> np.ndarray:
-        outputs = self._outputs(x, torch.inference_mode())
+        outputs = self._outputs(x, torch.inference_mode(), self.compiled)
         narrow = outputs.dtype in (torch.float16, torch.bfloat16)
         found: np.ndarray = (outputs.float() if narrow else outputs).cpu().numpy()
         return found
@@ -54,6 +67,8 @@ class TorchPredictor(Predictor):
             seen.tf32, seen.tf32_by = False, ON_CPU
         with self.settings(), Observer(seen):
             self._outputs(x, torch.no_grad())  # in inference mode a layer is one operation, with no product to be seen
+        if self.compiled is not None:
+            seen.how += "; the compiled passes are not observed"
         return seen
 
     def flop(self, x: np.ndarray) -> float | None:
@@ -71,8 +86,11 @@ class TorchPredictor(Predictor):
         by_flop = threads_for(batch * self.step_flop, self.threads)
         return max(by_flop, threads_to_read(self.read_bytes, self.threads))
 
-    def _outputs(self, x: np.ndarray, mode: contextlib.AbstractContextManager[Any]) -> torch.Tensor:
+    def _outputs(
+        self, x: np.ndarray, mode: contextlib.AbstractContextManager[Any], run: Callable[..., Any] | None = None
+    ) -> torch.Tensor:
+        """Of the net, or of what runs it."""
         torch.set_num_threads(self.cpu_threads(len(x)))  # `settings` puts back what it found
         with mode, self.lowering.forward():
-            outputs: torch.Tensor = self.net(self.lowering.entered(to_tensor(x)))
+            outputs: torch.Tensor = (run or self.net)(self.lowering.entered(to_tensor(x)))
             return outputs

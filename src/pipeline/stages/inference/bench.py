@@ -73,16 +73,22 @@ class Bench:
         seconds = time.perf_counter() - began
         return Timed(batch, seconds, self.predictor.peak_memory(), self.predictor.flop(self.x[:batch]))
 
-    def verify(self, expected: np.ndarray, precision: str, layer_dtypes: Iterable[str | None] = ()) -> None:
-        """Hold the outputs of each size against those of the same examples in other batches (N, ...).
+    def verify(
+        self,
+        expected: np.ndarray,
+        precision: str,
+        layer_dtypes: Iterable[str | None] = (),
+        where: str = "in other batches",
+    ) -> None:
+        """Hold the outputs of each size, before its `warm_up`, against those (N, ...) of the same examples elsewhere.
 
         `precision`, and layers with dtypes of their own, decide how products are rounded, which may differ from one
-        size to another.
+        size to another, and from a compiled pass to one that is not.
         """
         form = FORMATS[precision]
         dtypes = ["float16" if form.tf32 else form.compute, *filter(None, layer_dtypes)]  # TF32 has float16's digits
         part = max(SAME_WITHIN[dtype] for dtype in dtypes)
-        for one in self.found:
+        for one in self.right:
             outputs, wanted = self.first[one.batch].astype(np.float64), expected[: one.batch]
             outputs = outputs[: len(wanted)]
             limit = part * float(np.max(np.abs(wanted)))
@@ -90,12 +96,12 @@ class Bench:
             if not difference <= limit:
                 one.fault = (
                     f"batches of {one.batch:,}: outputs differ by up to {difference:.1e} from those of the same "
-                    f"examples in other batches, more than rounding explains ({limit:.1e})"
+                    f"examples {where}, more than rounding explains ({limit:.1e})"
                 )
-        self.first.clear()
 
     def warm_up(self) -> None:
-        """Call each size before any is timed."""
+        """Call each size before any is timed. Its first outputs are let go of."""
+        self.first.clear()
         for one in self.right:
             for _ in range(WARM_UP):
                 self.predictor.forward(self.x[: one.batch])

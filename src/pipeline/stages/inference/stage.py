@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -23,10 +23,10 @@ from pipeline.machine.others import Others, said_of
 from pipeline.report.table import figure
 from pipeline.runs import receipt
 from pipeline.runs.beside import with_figures
-from pipeline.runs.fit import Predictor
+from pipeline.runs.fit import Predict, Predictor
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
-from pipeline.runs.saved import check_outputs, saved_weights
+from pipeline.runs.saved import check_outputs, compiled_steps, saved_weights
 from pipeline.spec import spec
 from pipeline.stages.inference.bench import Bench
 from pipeline.stages.inference.tables import Found
@@ -52,6 +52,7 @@ class Inference(Stage):
     seconds: PositiveFloat = 0.2
 
     starts_from_run: ClassVar[bool] = True
+    compiles_passes: ClassVar[bool] = True
     probe: ClassVar[bool] = True  # whose bare matmul the passes are held against
     headline: ClassVar[str] = "inference/latency_s"
 
@@ -76,10 +77,14 @@ class Inference(Stage):
         source = Path(str(experiment.settings.run))
         saved, data = saved_weights(source), load_data(experiment)
         notes = (*check_saved(source, saved, data), *said_of_metrics(experiment, data.task), *data.notes)
-        predictor = experiment.backend.load().predictor(experiment, data.task.shapes, saved, resolved)
+        load = partial(experiment.backend.load().predictor, experiment, data.task.shapes, saved, resolved)
+        predictor: Predictor = load(compiled=True)
         bench = Bench(predictor, examples(data, max(self.batches), input_dtype(resolved)), self.batches)
         measured, expected = self._judged(experiment, resolved, run, data, predictor)
-        bench.verify(expected, resolved.precision, experiment.data_model.layer_dtypes)
+        verify = partial(bench.verify, precision=resolved.precision, layer_dtypes=experiment.data_model.layer_dtypes)
+        verify(expected)
+        if predictor.compiled_by:
+            verify(self._plain(experiment, load(), bench.x), where="in passes that are not compiled")
         seen = predictor.observe(bench.x[: max(self.batches)])  # of few rows a GPU's library multiplies in its own way
         kept = receipt.of_saved(experiment, resolved, saved, data.sha256, seen)
         receipt.refuse(receipt.problems(kept), experiment)
@@ -94,7 +99,8 @@ class Inference(Stage):
             }
             for one in bench.found
         ]
-        run.journal.write_receipt({**kept, "passes": passes, "cores_of_others": others})
+        how = {"compiled_by": predictor.compiled_by, "cores_of_others": others}
+        run.journal.write_receipt({**kept, "passes": passes, **how})
         found = Found(bench.right, data.task.unit, data.task.units, (before, after))
         result = Result(
             metrics=(*measured.kept, *found.metrics()),
@@ -106,8 +112,9 @@ class Inference(Stage):
                 ("run", source.name),
                 ("device", f"{resolved.place} ({kept['device']['hardware']['name']})"),
                 ("precision", precision_row(experiment, resolved, seen)),
+                *([("passes", f"compiled by {predictor.compiled_by}")] if predictor.compiled_by else []),
             ),
-            notes=(*notes, *self._notes(data)),
+            notes=(*notes, *self._notes(data), *found.notes(), *self._of_compiling(experiment, source, predictor)),
             details=measured.details.tables,
             failed="; ".join(one.fault for one in bench.found if one.fault) or measured.fault,
         )
@@ -129,6 +136,11 @@ class Inference(Stage):
         judge = data.task.judge(experiment.loss)
         measured = measure(experiment, resolved, data, predictor, judge, check, run)
         return measured, np.concatenate(kept)
+
+    def _plain(self, experiment: Experiment, predict: Predict, x: np.ndarray) -> np.ndarray:
+        """The outputs of the examples of the largest batch (N, ...) by passes that are not compiled."""
+        size, largest = experiment.training.evaluation_batch_size, max(self.batches)
+        return np.concatenate([predict(x[at : min(at + size, largest)]) for at in range(0, largest, size)])
 
     def _time(self, bench: Bench, run: Run) -> float | None:
         """Rounds of all sizes, in turns. Returns which part of the cores other processes had meanwhile."""
@@ -152,6 +164,13 @@ class Inference(Stage):
                 "is timed by stage=generate"
             )
         return found
+
+    def _of_compiling(self, experiment: Experiment, source: Path, predictor: Predictor) -> Iterator[str]:
+        """What the compiler could not do; that it was for the training alone, where nobody has asked for it here."""
+        yield from predictor.notes
+        steps = compiled_steps(source, vars(experiment.backend))
+        if steps and not (experiment.backend.compile or experiment.backend.xla):
+            yield f"run={source.name}: {steps} compiled its training steps; give it again to compile the passes"
 
     def _draw(self, run: Run, found: Found, title: str) -> None:
         from pipeline.stages.inference import figures

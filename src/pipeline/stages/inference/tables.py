@@ -77,6 +77,14 @@ class Found:
             size(peak_of(one)),
         )
 
+    def notes(self) -> Iterator[str]:
+        """What a share of more than the whole means."""
+        if any((self.share(one) or 0.0) > 1 for one in self.timed):
+            yield (
+                "of a matmul above 100 %: other work slowed the matmul down, or the pass's own products fit the caches "
+                "better than one of its size"
+            )
+
     def limit_row(self) -> tuple[str, str]:
         """What the shares are of, and what a pass computes."""
         rate = f"{self.limit.FLOP_per_s / 1e9:,.0f} GFLOP/s of a matmul of side {self.limit.side:,}"
