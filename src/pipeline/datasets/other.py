@@ -13,6 +13,7 @@ import numpy as np
 from pipeline.datasets import Data, Split
 from pipeline.datasets.check import SPLITS, check_data
 from pipeline.datasets.corpus import Corpus
+from pipeline.datasets.documents import sha256
 from pipeline.datasets.loading import check_test, loaded, saved_normalisation
 from pipeline.datasets.own import OneClass
 from pipeline.errors import UserError, cut, listed, plural
@@ -43,13 +44,25 @@ def named(experiment: Experiment, *, whole: bool = False) -> str | None:
 
     `whole`: all of them, however they would be divided.
     """
-    now = _without_places(experiment, experiment.config)
-    if now == _without_places(experiment, read_config(Path(str(experiment.settings.run)))):
+    if not differ(experiment, read_config(Path(str(experiment.settings.run)))):
         return None
+    now = _without_places(experiment, experiment.config)
     if whole:
         now = {name: value for name, value in now.items() if name not in SHARES or not isinstance(value, int | float)}
     chosen = changes({"dataset": now}, {"dataset": {}})
     return " ".join(_typed(key, text, now.get(key.removeprefix("dataset."))) for key, text in chosen.items())
+
+
+def differ(experiment: Experiment, saved: Mapping[str, Any]) -> bool:
+    """Whether the experiment's data are others than those of the `saved` config, wherever they lie."""
+    return _without_places(experiment, experiment.config) != _without_places(experiment, saved)
+
+
+def sha256_of(dataset: Dataset) -> str:
+    """Hash of other data, before the run is there that they are for. Raises UserError."""
+    if isinstance(dataset, Corpus):  # whose tokens, which are that run's, have no part in the hash
+        return sha256(replace(dataset, tokens="bytes").documents(cache_root(dataset.cache)))
+    return _undivided(dataset).sha256
 
 
 def _typed(key: str, text: str, value: object) -> str:

@@ -57,18 +57,30 @@ def config_of(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str
     saved model has fixed.
     """
     reference = filled(config["run"], "run")
-    stage = config["stage"]["_target_"].rpartition(".")[2].lower()
     folder = source_of(config)
     if folder is None:
+        stage = _word(config["stage"]["_target_"])
         raise UserError(f"run=null with stage={stage}: name the saved run, by its id, its folder or latest")
-    merged = read_config(folder)
-    if not merged:
+    saved = read_config(folder)
+    if not saved:
         raise UserError(f"run={reference}: {folder / 'config.yaml'} is missing or damaged")
     for name, part in config.items():
-        if isinstance(part, Mapping) and not isinstance(merged.get(name) or {}, Mapping):
-            raise UserError(f"run={reference}: {folder / 'config.yaml'} is damaged: {name}={cut(merged[name])}")
-    saved = dict(merged)
-    merged |= {key: config.get(key) for key in OWN}
+        if isinstance(part, Mapping) and not isinstance(saved.get(name) or {}, Mapping):
+            raise UserError(f"run={reference}: {folder / 'config.yaml'} is damaged: {name}={cut(saved[name])}")
+    merged = chosen_anew(saved, folder, config, overridden)
+    _check_variables(folder, saved, merged)
+    tokens = (merged.get("dataset") or {}).get("tokens")
+    if isinstance(tokens, str) and tokens.endswith(f"/{CARD}") and not Path(tokens).is_file():
+        merged["dataset"] = {**merged["dataset"], "tokens": str(folder / CARD)}  # they are its own since
+    return folder, merged
+
+
+def chosen_anew(saved: Config, folder: Path, config: Config, overridden: Sequence[str]) -> dict[str, Any]:
+    """The config `saved` of the run in `folder`, which need not be there yet, with what the user of `config` chose
+    anew: the keys `overridden`. Raises UserError for one that a saved model has fixed.
+    """
+    stage = _word(config["stage"]["_target_"])
+    merged = {**saved, **{key: config.get(key) for key in OWN}}
     merged["backend"] = _not_compiled(saved.get("backend"))
     others = "dataset" in overridden and _takes_other_data(config["stage"]["_target_"])
     if others:
@@ -83,11 +95,7 @@ def config_of(config: Config, overridden: Sequence[str]) -> tuple[Path, dict[str
             said = _fixed(config, with_names(saved, folder.parent), key, stage, folder.name)
             raise UserError(f"{said}; {_instead(key, config['stage']['_target_'], saved)}")
         merged[group] = _overlaid(merged, config, group, rest.partition(".")[0]) if rest else config.get(group)
-    _check_variables(folder, saved, merged)
-    tokens = (merged.get("dataset") or {}).get("tokens")
-    if isinstance(tokens, str) and tokens.endswith(f"/{CARD}") and not Path(tokens).is_file():
-        merged["dataset"] = {**merged["dataset"], "tokens": str(folder / CARD)}  # they are its own since
-    return folder, merged
+    return merged
 
 
 def compiled_steps(folder: Path, settings: Collection[str]) -> str | None:
@@ -279,6 +287,11 @@ def _check_is_of_passes(config: Config, key: str, stage: str) -> None:
 def _overlaid(saved: Mapping[str, Any], config: Config, group: str, name: str) -> dict[str, Any]:
     """The saved group with the one field that the user set; a field that it does not have is refused by its spec."""
     return {**(saved.get(group) or {}), name: (config.get(group) or {}).get(name)}
+
+
+def _word(target: str) -> str:
+    """A stage as messages name it."""
+    return target.rpartition(".")[2].lower()
 
 
 def _takes_other_data(stage: str) -> bool:

@@ -12,6 +12,7 @@ from pipeline.datasets import number_files
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
+from pipeline.machine.regular_file import as_named
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import group_of, spec
@@ -38,6 +39,12 @@ class Predict(Stage):
 
     starts_from_run: ClassVar[bool] = True
     packages: ClassVar[tuple[str, ...]] = ("pillow",)
+
+    @property
+    def user_files(self) -> tuple[Path, ...]:
+        """The files that it predicts from, which a study has to watch. Raises UserError for a folder of no images."""
+        numbers = [text for text in (self.rows, self.points) if text is not None]
+        return tuple(map(as_named, [*predict_images.files_of(self.images), *numbers]))
 
     @property
     def resolved(self) -> Resolved | None:

@@ -43,7 +43,7 @@ def check(images: Sequence[str], source: Path) -> None:
     if not images:
         raise UserError("stage.images=[]: name at least one image or IDX file, such as stage.images=[shoe.png]")
     check_range(source)
-    for text in _files_of(images):
+    for text in files_of(images):
         path = as_named(text)
         if fault := fault_of(path):
             raise UserError(f"stage.images={text}: {fault}")
@@ -155,7 +155,7 @@ def read_images(
     names: list[str] = []
     found: list[np.ndarray] = []
     notes: list[str] = []
-    files = _files_of(paths)
+    files = files_of(paths)
     called = [as_named(text).name for text in files]
     for text in files:
         path = as_named(text)
@@ -172,7 +172,7 @@ def read_images(
     return names, together, [*_left_out(paths), *notes[:NOTED], *more]
 
 
-def _files_of(images: Sequence[str]) -> list[str]:
+def files_of(images: Sequence[str]) -> list[str]:
     """The files that are named, a folder by the images in it. Raises UserError for a folder without one."""
     files: list[str] = []
     for text in images:

@@ -244,12 +244,19 @@ def _files_of_parts(experiment: Experiment) -> dict[str, tuple[Path, ...]]:
     """What the parts read, of whoever's specs, by the spec's module; and the weights that a training starts from."""
     found: dict[str, tuple[Path, ...]] = {}
     for part in specs(experiment):
-        if part.user_files:
+        files = tuple(file for file in part.user_files if not _is_of_source(file, experiment))
+        if files:
             module = type(part).__module__
-            found[module] = (*found.get(module, ()), *part.user_files)
+            found[module] = (*found.get(module, ()), *files)
     wanted = experiment.starting
     starts = tuple(Path(file) for file in (wanted.start, wanted.adapters.start) if file is not None)
     return {**found, START: starts} if starts and "model" in _parts(experiment) else found
+
+
+def _is_of_source(file: Path, experiment: Experiment) -> bool:
+    """Whether a file is of the saved run that the stage starts from, whose weights and card have hashes in receipts."""
+    source = experiment.settings.run
+    return source is not None and file.absolute().is_relative_to(Path(source).absolute())
 
 
 def gone(experiment: Experiment) -> dict[str, str]:
