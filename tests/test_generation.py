@@ -330,6 +330,11 @@ def test_a_run_goes_on_with_prompts(trained: Path) -> None:
     for number, one in enumerate(found, 1):
         file = run / "artifacts" / "generated" / f"{number}.txt"
         assert file.read_text() == one["prompt"] + one["text"]
+    summary = (run / "artifacts" / "summary.md").read_text()
+    assert [line for line in summary.splitlines() if line.startswith("Behind")] == [
+        "Behind 'Call me', 40 tokens:",
+        "Behind 'S', 40 tokens:",
+    ]
     shown = dict(read_json(run / "result.json")["table"])
     assert shown["text 2"] == f"S{found[1]['text']}"
     metrics = metrics_of(run)

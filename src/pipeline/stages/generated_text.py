@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.backends.shared.generation import Generated, Row
 from pipeline.cli.streams import printable_lines
-from pipeline.errors import shown
+from pipeline.errors import plural, shown
 from pipeline.machine.capability import Resolved
 from pipeline.report.table import seconds as in_seconds
 from pipeline.runs.result import Metric, count, rate, seconds
@@ -56,7 +56,7 @@ class Stops:
 
 
 def write(run: Run, prompts: Sequence[str], texts: Sequence[Text]) -> None:
-    """Each prompt and what came behind it as a file, and all of them as generated.json."""
+    """Each prompt and what came behind it as a file, all of them as generated.json, and for people as summary.md."""
     for number, (prompt, text) in enumerate(zip(prompts, texts, strict=True), 1):
         run.artifact(f"generated/{number}.txt").write_bytes(prompt.encode() + text.made)
     plain = [
@@ -71,6 +71,20 @@ def write(run: Run, prompts: Sequence[str], texts: Sequence[Text]) -> None:
     ]
     lines = ",\n".join(json.dumps(one) for one in plain)
     run.artifact("generated/generated.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    run.artifact("summary.md").write_text("\n".join(map(_in_markdown, prompts, texts)), encoding="utf-8")
+
+
+def _in_markdown(prompt: str, text: Text) -> str:
+    """A prompt with what came behind it, as a block of code: the text may hold any mark."""
+    lines = readable(prompt.encode() + text.made).splitlines()
+    return "\n".join(
+        [
+            f"Behind {shown(prompt)}, {plural(len(text.tokens), 'token')}:",
+            "",
+            *(f"    {line}".rstrip() for line in lines),
+            "",
+        ]
+    )
 
 
 def about(found: Generated, texts: Sequence[Text], *, cached: bool) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 metrics.json   what came out                 receipt.json   the run's receipt, which run it was, and what it noted
 timings.json   times, rates, memory          curves.csv     a row for each epoch
-figures/, the tables (*.csv) and the summary (summary.md) of the run's artifacts
+of the run's artifacts: figures/, generated/, export/, the tables (*.csv) and the summary (summary.md)
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ TIMINGS = (
     "training_rate", "peak_memory",
 )  # fmt: skip
 SUMMARY = "summary.md"  # what a stage has to say in words and tables, where it has
+FOLDERS = ("figures", "generated", "export")  # pictures, and what a saved model was made to give
 
 
 def keep(name: str, run: Path) -> None:
@@ -104,11 +105,12 @@ def write_curves(path: Path, run: Path) -> None:
 
 
 def copy_artifacts(artifacts: Path, folder: Path) -> None:
-    """Figures, tables and the summary. The model stays in the run's own folder."""
+    """Figures, texts, exports, tables and the summary. The model is kept where another stage starts from it."""
     for path in [*sorted(artifacts.glob("*.csv")), *artifacts.glob(SUMMARY)]:
         shutil.copyfile(path, folder / path.name)
-    if (artifacts / "figures").is_dir():
-        shutil.copytree(artifacts / "figures", folder / "figures")
+    for name in FOLDERS:
+        if (artifacts / name).is_dir():
+            shutil.copytree(artifacts / name, folder / name)
 
 
 @dataclass(frozen=True)
