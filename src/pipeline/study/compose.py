@@ -7,7 +7,8 @@ written, which tracking server, and the groups that its stage does not read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -31,9 +32,9 @@ from pipeline.machine.environment import DECIDING
 from pipeline.ready import ready
 from pipeline.runs.code import code_hash as code
 from pipeline.runs.records import value_at
-from pipeline.study import documents, params
+from pipeline.study import chain, documents, params
 from pipeline.study.composed import FILE
-from pipeline.study.watched import refuse_unwatched
+from pipeline.study.watched import refuse_unchained, refuse_unwatched
 from pipeline.study.writers import writers, writers_of
 
 HEADING = "Written by `python -m pipeline.study compose` from params.yaml and conf/: edit those. See docs/study.md."
@@ -43,24 +44,57 @@ DATA, REPORT = "pipeline.study.data", "pipeline.study.report"  # the modules beh
 
 def compose(source: Path = params.FILE, target: Path = FILE) -> int:
     """Write composed.yaml. Raises UserError, naming the stage, for what no run could be made of."""
+    refuse_unwatched([])  # the configs, before anything is made of them
+    blocks = params.read(source)
+    found = _experiments(blocks, source)
+    sources = {block.name: str(block.run) for block in blocks if block.run is not None}
+    refuse_unchained(sources)
     stages: dict[str, Any] = {}
     data: dict[str, Any] = {}
-    refuse_unwatched([])  # the configs, before anything is made of them
-    with initialize_config_dir(str(conf_path()), version_base="1.3", job_name="pipeline"):
-        for block in params.read(source):
-            try:
-                experiment = checked(resolved_config(block))
-                _refuse_environment(block, experiment)
-                refuse_unwatched([], code.read_files(experiment))
-            except UserError as error:
-                raise UserError(f"{source}: {block.name}: {error}") from error
-            stages[block.name] = entry = _entry(experiment)
-            if experiment.reads("dataset") and isinstance(experiment.dataset, Dataset):  # a problem is all code
-                data[block.name] = _data(experiment, entry["code"])
+    for block in blocks:
+        experiment = found[block.name]
+        stages[block.name] = entry = _entry(experiment, saves=block.name in sources.values())
+        if block.run is not None:
+            entry["keys"] = block.keys
+        if isinstance(experiment.dataset, Dataset) and chain.reads_dataset(experiment):  # a problem is all code
+            seed = chain.data_seed(experiment, found.get(sources.get(block.name, "")))
+            data[block.name] = _data(experiment, entry["code"], seed)
     refuse_unwatched(name for stage in stages.values() for name in stage["code"])
     whole = {**stages, "data": data, "report": {"code": writers([REPORT])}}
     documents.write(target, whole, HEADING)
     return 0
+
+
+def _experiments(blocks: Sequence[params.Block], source: Path) -> dict[str, Experiment]:
+    """By the names of the blocks; a training is made before what starts from its run. Raises UserError."""
+    configs: dict[str, dict[str, Any]] = {}
+    starting: dict[str, bool] = {}
+    with initialize_config_dir(str(conf_path()), version_base="1.3", job_name="pipeline"):
+        for block in blocks:
+            with _naming(block, source):
+                configs[block.name] = config = resolved_config(block)
+                starting[block.name] = experiments.stage_of(config).starts_from_run
+    found: dict[str, Experiment] = {}
+    for block in sorted(blocks, key=lambda one: starting[one.name]):
+        trained = {name: one for name, one in found.items() if not starting[name]}
+        with _naming(block, source):
+            if starting[block.name]:
+                experiment = chain.started(block, configs[block.name], trained, configs)
+            else:
+                experiment = ready(configs[block.name], [])[0]
+            _refuse_environment(block, experiment)
+            refuse_unwatched([], code.read_files(experiment))
+        found[block.name] = experiment
+    return found
+
+
+@contextmanager
+def _naming(block: params.Block, source: Path) -> Iterator[None]:
+    """Around what is made of a block of the file `source`: a message names both."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{source}: {block.name}: {error}") from error
 
 
 def resolved_config(block: params.Block) -> dict[str, Any]:
@@ -71,7 +105,7 @@ def resolved_config(block: params.Block) -> dict[str, Any]:
         config = compose_by_hydra("config", overrides=["hydra/sweeper=basic", "hydra/launcher=basic", *choices])
         for key, value in block.values.items():
             OmegaConf.update(config, key, value, merge=False, force_add=key in block.added or is_open(key))
-        config.name = block.name  # so that the run can be found
+        config.name, config.run = block.name, block.run  # by its name the run can be found
     except (HydraException, OmegaConfBaseException) as error:
         raise explained(error, choices) from error
     except ValueError as error:  # OmegaConf's, of an index into a list
@@ -91,29 +125,20 @@ def _refuse_environment(block: params.Block, experiment: Experiment) -> None:
         raise UserError(f"{variable}: your code reads it, and DVC does not watch the environment; make it a setting")
 
 
-def checked(config: dict[str, Any]) -> Experiment:
-    """The experiment, if it can run here and be rebuilt from what DVC tracks. Raises UserError."""
-    stage = experiments.stage_of(config)
-    if stage.starts_from_run:
-        name = type(stage).__name__.lower()
-        raise UserError(f"stage={name}: starts from a saved run, which DVC does not track; not for a study")
-    return ready(config, [])[0]
-
-
-def _entry(experiment: Experiment) -> dict[str, Any]:
+def _entry(experiment: Experiment, *, saves: bool) -> dict[str, Any]:
     deciding = experiment.deciding()
     rest = {key: _without(value, deciding.get(key)) for key, value in experiment.config.items()}
     rest = {key: value for key, value in rest.items() if value != {}}
     modules = code.modules(experiment)
-    return {"config": deciding, "code": modules, "writers": writers_of(modules), "rest": rest}
+    return {"config": deciding, "code": modules, "writers": writers_of(modules, saves=saves), "rest": rest}
 
 
-def _data(experiment: Experiment, modules: Mapping[str, str]) -> dict[str, Any]:
+def _data(experiment: Experiment, modules: Mapping[str, str], seed: int | None) -> dict[str, Any]:
     """What decides the data. `modules`: of the stage, whose hashes hold what is in the files that settings name."""
     found = code.closure([type(experiment.dataset).__module__]) | code.own_code([DATA])
     return {
         "dataset": deepcopy(experiment.deciding()["dataset"]),  # YAML would write the same object as an alias
-        "seed": experiment.seed,
+        "seed": seed,
         "code": {name: modules.get(name, digest) for name, digest in found.items()},
     }
 

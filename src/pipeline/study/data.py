@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from pipeline import experiment as experiments
+from pipeline.contracts import Dataset
 from pipeline.errors import UserError
 from pipeline.machine.cache_folder import cache_root
 from pipeline.runs.json_files import cannot_write, write_json
@@ -19,12 +20,12 @@ def fetch() -> int:
     entries = composed.read()
     read: dict[str, str] = {}  # a dataset that several stages share is read once
     found = {}
-    for name in composed.data_stages():
+    for name, decided in composed.data_stages().items():
         experiment = experiments.load(entries[name].whole)
-        dataset = experiment.data_source
-        key = json.dumps([experiment.config["dataset"], experiment.seed], sort_keys=True)  # of some the seed decides
+        dataset, seed = experiment.data_source, decided["seed"]
+        key = json.dumps([experiment.config["dataset"], seed], sort_keys=True)  # of some the seed decides
         if key not in read:
-            read[key] = dataset.load(cache_root(dataset.cache), experiment.seed).sha256
+            read[key] = _sha256(dataset, seed)
             print(f"{type(dataset).__name__}: {read[key]}")
         found[name] = read[key]
     try:
@@ -33,6 +34,15 @@ def fetch() -> int:
     except OSError as error:
         raise cannot_write(FILE, error, key="") from error
     return 0
+
+
+def _sha256(dataset: Dataset, seed: int | None) -> str:
+    """`seed`: None of other data than those that a saved run was trained on, which are read with one for all runs."""
+    if seed is not None:
+        return dataset.load(cache_root(dataset.cache), seed).sha256
+    from pipeline.datasets.other import sha256_of
+
+    return sha256_of(dataset)
 
 
 def hashes() -> dict[str, str]:

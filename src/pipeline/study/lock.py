@@ -39,6 +39,24 @@ def stages() -> list[str]:
     return done.stdout.split()
 
 
+def files() -> dict[str, tuple[set[str], set[str]]]:
+    """Of each block that a stage of dvc.yaml runs, the paths that this stage depends on, and its outputs.
+
+    As DVC resolves them. Raises UserError.
+    """
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo
+
+    try:
+        with Repo() as repo:
+            return {
+                block_of(stage.addressing): ({str(dep) for dep in stage.deps}, {str(out) for out in stage.outs})
+                for stage in repo.index.stages
+            }
+    except DvcException as error:
+        raise UserError(f"dvc.yaml: {' '.join(str(error).split())}") from error
+
+
 def block_of(stage: str) -> str:
     """The block of params.yaml that a stage of dvc.yaml runs: `classifier@torch` runs `classifier_torch`."""
     return stage.replace("@", "_")

@@ -3,6 +3,9 @@
 classifier_torch:
   backend: torch           # a group's choice
   training: {epochs: 3}    # a key of a group; `training.epochs: 3` is the same
+tested:
+  stage: evaluate
+  run: classifier_torch    # the block whose run it starts from
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from pipeline.study import documents
 
 FILE = Path("params.yaml")
 OWN_STAGES = ("compose", "data", "report")  # those of dvc.yaml that run no experiment
-NOT_HERE = ("name", "run", "sweep")  # a stage has its block's name, starts from no run and is not a grid
+TAKEN = (*OWN_STAGES, "saved")  # study/saved/ holds the runs that other stages start from
+NOT_HERE = ("name", "sweep")  # a stage has its block's name and is not a grid
 SETTINGS = tuple(field.name for field in fields(Settings))
 KEYS = tuple(key for key in (*GROUPS, "experiment", *SETTINGS) if key not in NOT_HERE)
 
@@ -29,12 +33,19 @@ KEYS = tuple(key for key in (*GROUPS, "experiment", *SETTINGS) if key not in NOT
 @dataclass(frozen=True)
 class Block:
     """One stage: the groups' choices, and the values of single keys by their dotted names. `added`: of those, the ones
-    with a + before them, as on the command line: the config has no such key yet."""
+    with a + before them, as on the command line: the config has no such key yet. `run`: the block whose run it starts
+    from, as it is written; None: it starts from none."""
 
     name: str
     choices: Mapping[str, str]
     values: Mapping[str, Any]
     added: Collection[str] = ()
+    run: Any = None
+
+    @property
+    def keys(self) -> list[str]:
+        """What it sets, but for `run`."""
+        return [*self.choices, *self.values]
 
 
 def read(path: Path = FILE) -> list[Block]:
@@ -44,10 +55,10 @@ def read(path: Path = FILE) -> list[Block]:
 
 
 def _block(path: Path, name: str, block: Any) -> Block:
-    if name in OWN_STAGES or not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name):
+    if name in TAKEN or not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name):
         raise UserError(
             f"{path}: {name}: no name for a stage; use letters, digits, '_' and '-', 60 at most, "
-            f"and none of {', '.join(OWN_STAGES)}"
+            f"and none of {', '.join(TAKEN)}"
         )
     if not isinstance(block, Mapping):
         raise UserError(f"{path}: {name}={block}: needs a mapping of overrides, such as {name}: {{backend: torch}}")
@@ -72,7 +83,7 @@ def _block(path: Path, name: str, block: Any) -> Block:
             choices[key] = value
         else:
             raise UserError(f"{path}: {name}: {key}={value}: needs one of the choices of conf/{key}/")
-    return Block(name, choices, values, added)
+    return Block(name, choices, values, added, values.pop("run", None))
 
 
 def _check_value(path: Path, name: str, key: str, value: Any) -> None:

@@ -7,28 +7,55 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.errors import UserError
+from pipeline.experiment import Experiment, hash_of
+from pipeline.machine.capability import Resolved
 from pipeline.machine.launched import refuse_launched
-from pipeline.ready import ready
+from pipeline.ready import ready, ready_again
 from pipeline.runner import record
+from pipeline.runs.code import code_hash
 from pipeline.runs.code.code_hash import modules
+from pipeline.runs.json_files import read_json
 from pipeline.runs.lookup import run_folders
 from pipeline.runs.process import process_started
 from pipeline.runs.records import read_status
 from pipeline.runs.resume import begun_before
-from pipeline.study import composed, outcome
+from pipeline.runs.start import SAVED
+from pipeline.study import composed, outcome, saved
 from pipeline.study.writers import writers_of
 
 
 def run(name: str) -> int:
     """Run the stage `name`; its outcome lies in study/<name>/ then. Raises UserError and RunError."""
-    entry = composed.entry(name)
-    experiment, resolved = ready(entry.whole, [])
+    entries = composed.read()
+    entry = composed.entry(name, entries)
+    experiment, resolved = ready(entry.whole, []) if entry.source is None else _started(entry, entries)
     refuse_launched(f"{composed.FILE}: {name}", experiment.device.processes)
-    found = modules(experiment)
-    refuse_other_code(name, {**entry.writers, **entry.code}, {**writers_of(found), **found})
+    found, saves = modules(experiment), name in (one.source for one in entries.values())
+    refuse_other_code(name, {**entry.writers, **entry.code}, {**writers_of(found, saves=saves), **found})
     status = record(experiment, resolved, checkpoint=begun_before(experiment, resolved))
-    outcome.keep(name, own_run(Path(experiment.settings.output_dir)))
+    made = own_run(Path(experiment.settings.output_dir))
+    outcome.keep(name, made)
+    if saves and status == 0:
+        saved.keep(name, made)
     return status
+
+
+def _started(entry: composed.Entry, entries: Mapping[str, composed.Entry]) -> tuple[Experiment, Resolved]:
+    """`ready` for a stage that starts from the run of another. Raises UserError where that is not there, or another."""
+    name = str(entry.source)
+    folder, source = saved.folder(name), composed.entry(name, entries)
+    if not (folder / SAVED).is_file():
+        raise UserError(f"{folder}: not there; `dvc repro` makes it")
+    kept = read_json(folder / "receipt.json")
+    for part, now in (("config", hash_of(source.config)), ("code", code_hash.hash_of(source.code))):
+        if kept.get(f"{part}_sha256") != now:
+            raise UserError(
+                f"{folder}: its run had another {part} than {composed.FILE} has; `dvc repro` makes it again"
+            )
+    # The folder's whole path, as any run that starts from another keeps it.
+    experiment, resolved = ready_again({**entry.whole, "run": str(folder.absolute())}, folder, "run")
+    experiment.stage.check_keys(experiment, entry.keys)
+    return experiment, resolved
 
 
 def refuse_other_code(name: str, tracked: Mapping[str, str], found: Mapping[str, str]) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pipeline.cli.conf_path import VARIABLE, conf_path
 from pipeline.errors import UserError
 from pipeline.raised import is_installed
-from pipeline.study import documents
+from pipeline.study import documents, lock, saved
 
 FILE = Path("dvc.yaml")
 STAGE = "compose"
@@ -47,6 +47,24 @@ def refuse_unwatched(modules: Iterable[str], files: Iterable[Path] = ()) -> None
                 f"{file}: DVC does not watch this file, so that with other contents it would rerun nothing; add it to "
                 f"the deps of the stage {STAGE} ({known})"
             )
+
+
+def refuse_unchained(sources: Mapping[str, str]) -> None:
+    """Raises UserError where a stage starts from the run of another, and dvc.yaml does not say so.
+
+    `sources`: the block whose run it starts from, by the name of the block. Without dvc.yaml nothing is refused.
+    """
+    if not sources or not FILE.is_file():
+        return
+    stages = lock.files()
+    for name, source in sources.items():
+        folder = str(saved.folder(source))
+        for block, which, paths in ((name, "deps", 0), (source, "outs", 1)):
+            if block in stages and folder not in stages[block][paths]:
+                raise UserError(
+                    f"{FILE}: {block}: {name} starts from the run of {source}; add {folder} to the {which} of the "
+                    f"stage that runs {block}"
+                )
 
 
 def _deps() -> list[str]:

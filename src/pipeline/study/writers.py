@@ -26,11 +26,15 @@ PACKAGES = (
     "pipeline.sweep.notes",
 )
 ALWAYS = ("pipeline.runner", "pipeline.study.outcome")  # by which every stage is run and its files are kept
+SAVING = "pipeline.study.saved"  # by which the run is kept from which others start
 
 
-def writers_of(deciding: Iterable[str]) -> dict[str, str]:
-    """The modules that write the files of a stage whose result the modules `deciding` decide, with their hashes."""
-    return writers([*ALWAYS, *deciding])
+def writers_of(deciding: Iterable[str], *, saves: bool = False) -> dict[str, str]:
+    """The modules that write the files of a stage whose result the modules `deciding` decide, with their hashes.
+
+    `saves`: another stage starts from its run.
+    """
+    return writers([*ALWAYS, *([SAVING] if saves else []), *deciding])
 
 
 def writers(starts: Iterable[str]) -> dict[str, str]:
