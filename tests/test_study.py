@@ -48,7 +48,7 @@ pytestmark = pytest.mark.timeout(3600)
 ROOT = Path(__file__).parents[1]
 WHOLE_SECONDS = 3400.0  # for the whole study, beside other tests on a slow machine
 EXPERIMENTS = ["devices", "classifier@torch", "classifier@tensorflow", "classifier@jax"]
-OTHERS = ["amp", "transformer", "physics", "graph", "matmul", "loading", "kernels"]
+OTHERS = ["amp", "transformer", "text", "physics", "graph", "matmul", "loading", "kernels"]
 STAGES = ["compose", "data", *EXPERIMENTS, *OTHERS, "report"]
 TESTED = ("loss", "accuracy", "macro_precision", "macro_recall", "macro_f1")
 PARAMS = """\
@@ -69,6 +69,7 @@ transformer:
   training: {steps: 4, validate_every: 2}
   schedule.warm_up: 1
   tracking: {wait: 100.0}
+text: {stage: generate, run: transformer, stage.prompt: "def ", stage.tokens: 8, tracking: {wait: 100.0}}
 graph:
   stage: graph
   stage.frameworks: [jax]
@@ -569,7 +570,7 @@ def refused(study: Copy, *words: str, **changes: str) -> str:
         ("{training.epochs: 3, training: {epochs: 4}}", "one: training.epochs is set twice; write it once"),
         ("{model: null}", "one: model=None: needs one of the choices of conf/model/"),
         ("{precision: tf32, device: cpu}", "one: precision=tf32 with backend=torch on cpu: TF32 exists only in "),
-        ("{stage: evaluate}", "one: stage=evaluate: starts from a saved run, which DVC does not track; "),
+        ("{stage: evaluate}", "one: stage=evaluate: starts from a saved run, and DVC tracks that of a block alone; "),
         ("[1, 2]", "one=[1, 2]: needs a mapping of overrides, such as one: {backend: torch}"),
         ("{name: another}", "one: name: no such key; choose from "),
         ("{model: [mlp", "not YAML: "),
