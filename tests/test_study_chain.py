@@ -71,6 +71,8 @@ def composed_of(blocks: str) -> dict[str, Any]:
             "run=traind: no block of the study (did you mean trained?), and DVC tracks ",
         ),
         ("{stage: evaluate, run: 7}", "run=7: no block of the study, and DVC tracks no other saved run; "),
+        ("{stage: evaluate, run: [trained]}", "run=['trained']: needs the name of a block"),
+        ("{stage: evaluate, run: {of: trained}}", "run.of=trained: needs the name of a block: run: <block>"),
         ("{stage: evaluate, run: several}", "run=several: this block trains several models (stage=seeds), each in an"),
         ("{stage: evaluate, run: devices}", "run=devices: this block trains nothing (stage=devices); "),
         ("{stage: evaluate, run: one}", "run=one: this block starts from a saved run and trains nothing; "),
@@ -302,7 +304,7 @@ def test_an_edit_reruns_what_starts_from_it_and_one_of_the_second_stage_that_alo
         done = chain.study("run", "exported")  # by hand, past DVC
         assert done.returncode == 2
         assert done.stderr.startswith("error: study/saved/trained: its run had another config than composed.yaml has; ")
-        assert ran(chain.dvc("repro")) == ["compose", "data", "trained", "exported", "elsewhere"]
+        assert ran(chain.dvc("repro")) == ["compose", "trained", "exported", "elsewhere"]
     chain.dvc("repro")
     with chain.edited("study/saved/trained/config.yaml", "epochs: 1", "epochs: 3"):
         done = chain.study("check")

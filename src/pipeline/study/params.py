@@ -75,6 +75,8 @@ def _block(path: Path, name: str, block: Any) -> Block:
         top = key.partition(".")[0]
         if top not in KEYS:
             raise UserError(f"{path}: {name}: {bad_key(top, KEYS)}")
+        if top == "run" and (key != top or isinstance(value, list)):
+            raise UserError(f"{path}: {name}: {key}={value}: needs the name of a block: run: <block>")
         if key in choices or key in values:
             raise UserError(f"{path}: {name}: {key} is set twice; write it once")
         if key not in GROUPS and key != "experiment":
