@@ -2,7 +2,8 @@
 
 Of each stage, DVC tracks `config` (what decides the result), `code` (the hashes of the modules that do) and `writers`
 (those of the modules that write the stage's files); `rest` is what the run needs beside: where things lie and are
-written, which tracking server, and the groups that its stage does not read.
+written, which tracking server, and the groups that its stage does not read. A stage that starts from the run of another
+has the config that it will have then, and in `keys` what its block has chosen anew.
 """
 
 from __future__ import annotations
