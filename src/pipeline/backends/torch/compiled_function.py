@@ -44,11 +44,7 @@ class CompiledFunction:
         self._how: dict[str, Any] = {"dynamic": dynamic, "options": OPTIONS}
         self._compiled = torch.compile(plain, fullgraph=not parts, **self._how)
         self._noted_anew = False
-
-    @property
-    def gave_up(self) -> bool:
-        """Whether torch compiles it no more."""
-        return self._compiled is self._plain
+        self.gave_up = False  # whether torch compiles it, or a piece of it, no more
 
     def __call__(self, *given: Any, known: bool, **named: Any) -> Any:
         """Call it. `known`: nothing of it should be compiled by that, so that a note says what is."""
@@ -78,6 +74,7 @@ class CompiledFunction:
             self._note(f"{again}, because this has changed: {why_anew(failed)}")
 
     def _note_limit(self, failed: dict[Any, int]) -> None:
+        self.gave_up = True
         self._note(
             f"after {self.count()} the {self.runs} runs uncompiled: torch has reached its limit of recompilations, "
             f"the last because this had changed: {why_anew(failed)}"

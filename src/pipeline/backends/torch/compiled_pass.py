@@ -26,7 +26,7 @@ class CompiledPass:
 
     @property
     def gave_up(self) -> bool:
-        """Whether torch compiles it no more, and it runs as it is."""
+        """Whether torch compiles it, or a piece of it, no more, which then runs as it is."""
         return self._run is not None and self._run.gave_up
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
