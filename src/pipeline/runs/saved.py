@@ -98,6 +98,17 @@ def chosen_anew(saved: Config, folder: Path, config: Config, overridden: Sequenc
     return merged
 
 
+def as_it_ran(saved: Config, folder: Path) -> Config:
+    """The config `saved` of the run in `folder`, for another like it.
+
+    Before passes could be compiled, a stage that starts from a run kept what the training's backend said of its steps,
+    and its receipt does not say what compiled the passes.
+    """
+    if not saved.get("run") or "compiled_by" in read_json(folder / "receipt.json"):
+        return saved
+    return {**saved, "backend": _not_compiled(saved.get("backend"))}
+
+
 def compiled_steps(folder: Path, settings: Collection[str]) -> str | None:
     """The setting by which the steps of a saved run were compiled, as it is typed, if it is among the `settings` of a
     backend."""

@@ -45,9 +45,10 @@ class Rerun(AboutRuns):
         from pipeline.ready import ready_again
         from pipeline.runner import record
         from pipeline.runs.resume import check_starts
+        from pipeline.runs.saved import as_it_ran
 
         source = _source(settings)
-        saved = read_config(source)
+        saved = as_it_ran(read_config(source), source)
         present = {key: config[key] for key in NOW if key in config}
         experiment, resolved = ready_again({**saved, **present}, source, "run")
         check_starts(f"run={source.name}", experiment)
