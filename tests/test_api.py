@@ -263,3 +263,20 @@ def test_a_language_model_gives_logits_and_a_solved_problem_its_values(tmp_path:
     values = python(tmp_path, f"{code}print(run.predict(np.load('points.npy')).tolist())")
     assert json.loads(values) == [[float(word) for word in line[1:]] for line in lines]
     assert refusal(tmp_path, f"{code}run.predict([[11.0]])").startswith("x: 1 of 1 points lie outside the domain")
+SCOPES = """
+import numpy as np, torch, pipeline
+x, run = np.full((3, 8, 8), 0.37), pipeline.open_run("{run}")
+with torch.device("meta"), torch.autocast("cpu", torch.bfloat16):
+    given = run.predict(x)
+    assert torch.zeros(1).device.type == "meta" and torch.is_autocast_enabled("cpu")
+assert torch.zeros(1).device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+np.testing.assert_array_equal(given, run.predict(x))
+np.testing.assert_array_equal(given, pipeline.open_run(run.id).predict(x))
+"""
+
+
+def test_a_block_of_the_users_changes_no_prediction(digits: Path, folder: Path) -> None:
+    """`with torch.device(...)` and `with torch.autocast(...)` hold for their block, and not for the model in it."""
+    python(folder, SCOPES.format(run=digits.name))
+
+

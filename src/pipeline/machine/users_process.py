@@ -7,10 +7,12 @@ import random
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import ModuleType
 
 import numpy as np
+
+KINDS = ("cpu", "cuda")  # of torch's devices, that have an autocast each
 
 
 @contextmanager
@@ -18,7 +20,8 @@ def settings_kept() -> Iterator[None]:
     """What importing a framework and building a model change for the whole process, put back afterwards.
 
     That is variables, filters of warnings, the generators of Python and NumPy (imports draw from them), finders of
-    modules (Keras on JAX hides TensorFlow), and of torch what it makes tensors of, which inside is its own default.
+    modules (Keras on JAX hides TensorFlow), and of torch what it makes tensors of and its autocast, which inside are
+    its own defaults.
     What only a run's steps change, its backend puts back itself.
     """
     variables, finders, torch = dict(os.environ), list(sys.meta_path), sys.modules.get("torch")
@@ -39,18 +42,18 @@ def _hides(finder: object) -> bool:
     return type(finder).__module__.startswith("pipeline.")
 
 
-@contextmanager
-def _defaults_of(torch: ModuleType | None) -> Iterator[None]:
-    """torch's own dtype and device of new tensors inside, where the user has chosen others."""
+def _defaults_of(torch: ModuleType | None) -> ExitStack:
+    """torch's own dtype and device of new tensors inside, and no autocast, where the user has chosen others.
+
+    By blocks alone, since the user's choice may be one: what is set for all of the process would outlive it.
+    """
+    inside = ExitStack()
     if torch is None:
-        yield
-        return
-    dtype, device = torch.get_default_dtype(), torch.get_default_device()
+        return inside
+    inside.callback(torch.set_default_dtype, torch.get_default_dtype())
     torch.set_default_dtype(torch.float32)
-    torch.set_default_device(None)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(dtype)
-        if device.type != "cpu":
-            torch.set_default_device(device)
+    if torch.get_default_device().type != "cpu":
+        inside.enter_context(torch.device("cpu"))
+    for kind in filter(torch.is_autocast_enabled, KINDS):
+        inside.enter_context(torch.autocast(kind, enabled=False))
+    return inside
