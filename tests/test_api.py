@@ -173,6 +173,35 @@ def test_examples_that_the_model_does_not_take(x: str, said: str, digits: Path, 
 
 def test_other_weights_are_refused(digits: Path, folder: Path) -> None:
     file = digits / "artifacts/model/weights.npz"
+@pytest.mark.parametrize(
+    ("dtype", "most", "said"),
+    [
+        (
+            "int64",
+            1,
+            "x: int64 of 0 and 1; its run's data were numbers from 0 to 1 without a scale, and bytes are divided by "
+            "255: give x.astype(float), or bytes as x / 255",
+        ),
+        pytest.param(
+            "int16",
+            999,
+            "x: int16; its run's data were numbers from 0 to 999 without a scale, and bytes would be others: where x "
+            "is as they were, give x.astype(float)",
+            marks=pytest.mark.wide,
+        ),
+    ],
+)
+def test_integers_that_may_be_bytes_are_not_guessed(dtype: str, most: int, said: str, tmp_path: Path) -> None:
+    """Data of integers that are no bytes enter as they are, and a card does not say that they were integers."""
+    x = np.random.default_rng(0).integers(0, most, (100, 4, 4, 1), dtype, endpoint=True)
+    x[0, 0, 0], x[1, 0, 0] = 0, most
+    np.savez(tmp_path / "x.npz", x_train=x, y_train=np.arange(100) % 2, x_test=x, y_test=np.arange(100) % 2)
+    done(tmp_path, "dataset=npz", "dataset.file=x.npz", "training.epochs=1")
+    code = "import numpy as np, pipeline\nrun, x = pipeline.open_run(), np.load('x.npz')['x_test']\n"
+    assert refusal(tmp_path, f"{code}run.predict(x)") == said
+    assert python(tmp_path, f"{code}print(run.predict(x.astype(float)).shape)") == "(100, 2)"
+
+
     before, saved = file.read_bytes(), load(file)
     save(file, {name: array + 1 for name, array in saved.items()})
     said = refusal(

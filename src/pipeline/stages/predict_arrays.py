@@ -106,16 +106,22 @@ class Network(SavedModel):
     def _check_pixels(self, x: np.ndarray) -> None:
         """Refuse images of another range than the model knows: they would be taken, and mean nothing."""
         low, high = map(float, self.card.get("range", (0, 1)))
-        inside = low >= -HALF_A_STEP and high <= 1 + HALF_A_STEP
+        inside, integers = low >= -HALF_A_STEP and high <= 1 + HALF_A_STEP, x.dtype.kind in "iu"
         if not inside:
-            if x.dtype.kind in "iu":
+            if integers:
                 raise UserError(
-                    f"x: {x.dtype}; its run was trained on real numbers from {low:g} to {high:g}: give those"
+                    f"x: {x.dtype}; its run's data were numbers from {low:g} to {high:g} without a scale, and bytes "
+                    "would be others: where x is as they were, give x.astype(float)"
                 )
             return
         least, most, scale = float(x.min()), float(x.max()), self._scale
-        if x.dtype.kind in "iu" and not (least >= 0 and most <= scale):
+        if integers and not (least >= 0 and most <= scale):
             raise UserError(f"x: integers from {least:g} to {most:g}; its run's data have 0 to {scale:g}")
+        if integers and most == 1 and not self.card.get("scale"):  # bytes that are nearly black, or integers like those
+            raise UserError(
+                f"x: {x.dtype} of 0 and 1; its run's data were numbers from {low:g} to {high:g} without a scale, and "
+                f"bytes are divided by {BYTE}: give x.astype(float), or bytes as x / {BYTE}"
+            )
         if x.dtype.kind == "f" and not (least >= -HALF_A_STEP and most <= 1 + HALF_A_STEP):
             raise UserError(
                 f"x: real numbers from {least:g} to {most:g}; images of real numbers lie in 0 to 1, and integers are "
