@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -212,6 +213,36 @@ def test_integers_that_may_be_bytes_are_not_guessed(dtype: str, most: int, said:
 
 
 KEPT = """
+CHANGED = """
+import shutil
+import numpy as np, pipeline
+from pipeline.runs.weights import load, save
+run, x = pipeline.open_run("./copy"), np.zeros((1, 8, 8))
+run.predict(x)
+file = run.folder / "artifacts/model/weights.npz"
+{change}
+run.predict(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            "save(file, {name: array + 1 for name, array in load(file).items()})",
+            "run=copy: artifacts/model/weights.npz now differs from what it saved",
+        ),
+        pytest.param("shutil.rmtree(run.folder)", "run={folder}/copy: no such run in ", marks=pytest.mark.wide),
+    ],
+)
+def test_a_model_that_was_replaced_or_deleted_predicts_no_more(
+    change: str, said: str, digits: Path, tmp_path: Path
+) -> None:
+    """What was loaded before is not what the run has now."""
+    shutil.copytree(digits, tmp_path / "copy")
+    assert refusal(tmp_path, CHANGED.replace("{change}", change)).startswith(said.format(folder=tmp_path))
+
+
 import os, random, signal, sys, warnings
 import numpy as np
 {before}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from pipeline.runs.listing import listed, of_folder
 from pipeline.runs.lookup import find_run, reap_one
 from pipeline.runs.records import EPOCH, read_config, read_metrics
 from pipeline.runs.saved import saved_card
-from pipeline.runs.start import SAVED
+from pipeline.runs.start import CARD, SAVED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +29,7 @@ class SavedRun:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.id = folder, folder.name
+        self._loaded: tuple[list[tuple[int, ...] | None], SavedModel] | None = None
 
     @property
     def state(self) -> str:
@@ -72,7 +72,7 @@ class SavedRun:
         x, by what the model was trained on:
 
         - images (N, H, W, C), or (N, H, W) of one channel: integers as its data have them (bytes: 0 to 255), or real
-          numbers from 0 to 1;
+          numbers from 0 to 1; of data without a scale, which entered as they were, real numbers as those;
         - rows (N, width), or a DataFrame, whose columns are found by name: as its data have them;
         - tokens (N, T): integers below the vocabulary, T the length that it was trained with;
         - points (N, d) in the domain of a run of stage=pinn.
@@ -82,20 +82,24 @@ class SavedRun:
         solution (N, functions). Images and rows of numbers are scaled and normalised as in the training.
 
         The first call loads the model, after the hash of the weights was compared with the receipt; what could not be
-        verified is a warning. The settings of this process (dtypes, threads, generators, variables) are as before
-        afterwards. Raises pipeline.errors.UserError for a run without a model, other weights, and examples that it does
-        not take, and RunError for outputs that are no numbers.
+        verified is a warning. A later one loads it again where its files have changed since. The settings of this
+        process (dtypes, threads, generators, variables) are as before afterwards. Raises UserError for a run without a
+        model, other weights, and examples that it does not take, and RunError for outputs that are no numbers.
         """
-        return self._model.predict(x, logits=logits)
+        return self._model().predict(x, logits=logits)
 
-    @cached_property
     def _model(self) -> SavedModel:
+        """The model, loaded again where the run's files of it are no longer those that it was loaded from."""
         from pipeline.stages.predict_arrays import saved_model
 
-        model = saved_model(self.folder)
-        for note in model.notes:
-            warnings.warn(note, stacklevel=4)  # of the line that calls predict
-        return model
+        files = [_version(self.folder / name) for name in (SAVED, CARD)]
+        if self._loaded is None or self._loaded[0] != files:
+            self._loaded = None
+            model = saved_model(self.folder)
+            self._loaded = (files, model)
+            for note in model.notes:
+                warnings.warn(note, stacklevel=3)  # of the line that calls predict
+        return self._loaded[1]
 
     def __repr__(self) -> str:
         run = of_folder(self.folder)
@@ -122,3 +126,12 @@ def list_runs(root: str | Path, columns: Sequence[str]) -> list[dict[str, Any]]:
         check_known(f"columns={key}", key, every)
     heads = heads_of(every, columns)
     return [{name: value for name, value in as_row(run, heads, columns).items() if value is not None} for run in every]
+
+
+def _version(file: Path) -> tuple[int, ...] | None:
+    """What differs where a file was written or replaced; None of one that is not there."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
