@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -172,8 +173,6 @@ def test_examples_that_the_model_does_not_take(x: str, said: str, digits: Path, 
     assert refusal(folder, code) == said.format(run=digits.name)
 
 
-def test_other_weights_are_refused(digits: Path, folder: Path) -> None:
-    file = digits / "artifacts/model/weights.npz"
 @pytest.mark.parametrize(
     ("dtype", "most", "said"),
     [
@@ -203,6 +202,8 @@ def test_integers_that_may_be_bytes_are_not_guessed(dtype: str, most: int, said:
     assert python(tmp_path, f"{code}print(run.predict(x.astype(float)).shape)") == "(100, 2)"
 
 
+def test_other_weights_are_refused(digits: Path, folder: Path) -> None:
+    file = digits / "artifacts/model/weights.npz"
     before, saved = file.read_bytes(), load(file)
     save(file, {name: array + 1 for name, array in saved.items()})
     said = refusal(
@@ -212,7 +213,6 @@ def test_integers_that_may_be_bytes_are_not_guessed(dtype: str, most: int, said:
     assert said.startswith(f"run={digits.name}: artifacts/model/weights.npz now differs from what it saved")
 
 
-KEPT = """
 CHANGED = """
 import shutil
 import numpy as np, pipeline
@@ -243,6 +243,7 @@ def test_a_model_that_was_replaced_or_deleted_predicts_no_more(
     assert refusal(tmp_path, CHANGED.replace("{change}", change)).startswith(said.format(folder=tmp_path))
 
 
+KEPT = """
 import os, random, signal, sys, warnings
 import numpy as np
 {before}
@@ -285,6 +286,23 @@ def test_the_users_process_is_as_before(backend: str, tmp_path: Path) -> None:
     assert python(tmp_path, KEPT.format(before=before.format(backend=backend), own=own)) == plain
 
 
+SCOPES = """
+import numpy as np, torch, pipeline
+x, run = np.full((3, 8, 8), 0.37), pipeline.open_run("{run}")
+with torch.device("meta"), torch.autocast("cpu", torch.bfloat16):
+    given = run.predict(x)
+    assert torch.zeros(1).device.type == "meta" and torch.is_autocast_enabled("cpu")
+assert torch.zeros(1).device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+np.testing.assert_array_equal(given, run.predict(x))
+np.testing.assert_array_equal(given, pipeline.open_run(run.id).predict(x))
+"""
+
+
+def test_a_block_of_the_users_changes_no_prediction(digits: Path, folder: Path) -> None:
+    """`with torch.device(...)` and `with torch.autocast(...)` hold for their block, and not for the model in it."""
+    python(folder, SCOPES.format(run=digits.name))
+
+
 @pytest.mark.wide
 def test_keras_on_another_backend_is_refused(tmp_path: Path) -> None:
     done(tmp_path, *DIGITS, "backend=jax")
@@ -293,6 +311,17 @@ def test_keras_on_another_backend_is_refused(tmp_path: Path) -> None:
     assert said.startswith(
         "backend=jax: Keras has been imported on tensorflow in this process, where it stays; restart"
     )
+
+
+@pytest.mark.wide
+@pytest.mark.skipif(find_spec("triton") is None, reason="crashes only where Triton is installed")
+def test_torch_after_tensorflow_is_refused(digits: Path, folder: Path) -> None:
+    """It would end the process: a notebook would lose what its cells have computed."""
+    code = f"import numpy as np, pipeline\npipeline.open_run('{digits.name}').predict(np.zeros((1, 8, 8)))"
+    said = refusal(folder, f"import torch, tensorflow\n{code}")
+    assert said.startswith("backend=torch: TensorFlow has been imported in this process, and Triton, which torch loads")
+    assert said.endswith("and import triton first")
+    assert python(folder, f"import triton, tensorflow, torch\n{code}") == ""
 
 
 @pytest.mark.wide
@@ -323,20 +352,3 @@ def test_a_language_model_gives_logits_and_a_solved_problem_its_values(tmp_path:
     values = python(tmp_path, f"{code}print(run.predict(np.load('points.npy')).tolist())")
     assert json.loads(values) == [[float(word) for word in line[1:]] for line in lines]
     assert refusal(tmp_path, f"{code}run.predict([[11.0]])").startswith("x: 1 of 1 points lie outside the domain")
-SCOPES = """
-import numpy as np, torch, pipeline
-x, run = np.full((3, 8, 8), 0.37), pipeline.open_run("{run}")
-with torch.device("meta"), torch.autocast("cpu", torch.bfloat16):
-    given = run.predict(x)
-    assert torch.zeros(1).device.type == "meta" and torch.is_autocast_enabled("cpu")
-assert torch.zeros(1).device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-np.testing.assert_array_equal(given, run.predict(x))
-np.testing.assert_array_equal(given, pipeline.open_run(run.id).predict(x))
-"""
-
-
-def test_a_block_of_the_users_changes_no_prediction(digits: Path, folder: Path) -> None:
-    """`with torch.device(...)` and `with torch.autocast(...)` hold for their block, and not for the model in it."""
-    python(folder, SCOPES.format(run=digits.name))
-
-

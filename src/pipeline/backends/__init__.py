@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 from importlib.abc import MetaPathFinder
+from importlib.util import find_spec
 from types import ModuleType
 from typing import ClassVar
 
@@ -62,7 +63,12 @@ class Torch(Backend):
         return ("backend.compile=true",) if self.compile else ()
 
     def load(self) -> ModuleType:
-        """Import the backend."""
+        """Import the backend. Raises UserError where that would crash the process."""
+        if "tensorflow" in sys.modules and "triton" not in sys.modules and find_spec("triton") is not None:
+            raise UserError(
+                "backend=torch: TensorFlow has been imported in this process, and Triton, which torch loads, crashes "
+                "when it comes after it; restart the process (of a notebook the kernel), and import triton first"
+            )
         keep_freed_memory()
         wait_briefly()
         return import_for(self.name, self.modules[0])
