@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import in_backend
 import numpy as np
 import pytest
-from command import DIGITS, TORCH_THEN_WIDE, done, failed, pipeline, refused, runs, write_files
+from command import DIGITS, LONG, TORCH_THEN_WIDE, done, failed, pipeline, refused, runs, write_files
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -356,6 +358,45 @@ def test_a_model_that_is_not_compiled_once_and_as_a_whole(tmp_path: Path, how: s
     if how != "parts":
         assert any("the model runs uncompiled: torch has reached its limit of recompilations" in one for one in notes)
     assert receipt["compiled_by"] == ("torch.compile" if how == "parts" else None)
+
+
+BRANCHED = """
+import torch
+from pipeline.backends.torch.compiled_pass import CompiledPass
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        x = 2 * x
+        if BRANCH:
+            return torch.relu(x)
+        return torch.tanh(x)
+
+made = CompiledPass(Net().eval())
+with torch.inference_mode():
+    for sign in (1, 1, -1, 1):
+        made(sign * torch.ones(2, 3))
+print("\\n".join(made.notes))
+"""
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("branch", "whole", "anew"),
+    [
+        ("x.mean() > 0", "Data-dependent branching, in forward", "a part of it runs for the first time"),
+        ("bool((x > 0).any())", "Could not guard on data-dependent expression ", "this has changed: ___stack0 == True"),
+    ],
+)
+def test_a_branch_on_the_data_is_in_the_notes_alone(tmp_path: Path, branch: str, whole: str, anew: str) -> None:
+    """Each with its reason, and not in the log of torch as well."""
+    write_files(tmp_path, {"branched.py": BRANCHED.replace("BRANCH", branch)})
+    code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}]; import branched"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LONG, check=True)
+    pieces, again = ended.stdout.splitlines()
+    assert pieces.startswith(f"backend.compile: the pass is compiled in pieces, not as a whole: {whole}")
+    assert "branched.py, line 8)" in pieces
+    assert again.startswith(f"backend.compile: the pass is compiled more than once, because {anew}")
+    assert ended.stderr == ""
 
 
 @pytest.mark.wide

@@ -13,7 +13,8 @@ from pipeline.errors import cut
 from pipeline.raised import where
 
 # Warnings that an optimizer's label for profilers is left out, and, in ten lines, of what is one of the notes here.
-NOISE = ("torch._dynamo.variables.ctx_manager", "torch._dynamo.convert_frame")
+NOISE = ("torch._dynamo.variables.ctx_manager", "torch._dynamo.convert_frame", "torch._dynamo.variables.tensor")
+ADVICE = "Consider annotating your code using torch._check*(). "  # torch puts it before the reason
 OPTIONS = {"fallback_random": True}
 
 
@@ -57,7 +58,8 @@ class CompiledFunction:
         except torch._dynamo.exc.TorchDynamoException as error:
             if self._in_pieces:
                 raise
-            reason = f"{cut(str(error).splitlines()[0])}{where(error)}"
+            first = str(error).splitlines()[0].removeprefix(ADVICE).partition(" (unhinted: ")[0]
+            reason = f"{cut(first)}{where(error)}"
             self._note(f"the {self.what} is compiled in pieces, not as a whole{self.changes()}: {reason}")
             self._in_pieces, self._compiled = True, torch.compile(self._plain, **self._how)
         except torch._dynamo.exc.FailOnRecompileLimitHit:
@@ -71,13 +73,15 @@ class CompiledFunction:
         elif known and not self._noted_anew:
             self._noted_anew = True
             again = f"the {self.what} is compiled more than once{self.changes()}"
-            self._note(f"{again}, because this has changed: {why_anew(failed)}")
+            changed = why_anew(failed)
+            because = "a part of it runs for the first time" if changed is None else f"this has changed: {changed}"
+            self._note(f"{again}, because {because}")
 
     def _note_limit(self, failed: dict[Any, int]) -> None:
         self.gave_up = True
         self._note(
             f"after {self.count()} the {self.runs} runs uncompiled: torch has reached its limit of recompilations, "
-            f"the last because this had changed: {why_anew(failed)}"
+            f"the last because this had changed: {why_anew(failed) or 'not known'}"
         )
 
     def _note(self, text: str) -> None:

@@ -43,14 +43,17 @@ def failed_conditions() -> dict[Any, int]:
     return {code: len(reasons) for code, reasons in torch._dynamo.utils.guard_failures.items()}
 
 
-def why_anew(before: Mapping[Any, int]) -> str:
-    """The condition on which a function had been compiled, and that no longer held when it was compiled anew.
+def why_anew(before: Mapping[Any, int]) -> str | None:
+    """The condition on which a function had been compiled, and that no longer held when it was compiled anew; None
+    where all held: what was compiled is a part that had not run yet, as the other side of a branch.
 
     `before`: failed_conditions() before that, since what else was compiled anew has conditions too.
     """
     reasons = [one[before.get(code, 0) :] for code, one in torch._dynamo.utils.guard_failures.items()]
     # Each reason begins with the number of the compilation whose condition it is, as 0/3: the newest says most.
-    newest = max((str(one) for each in reasons for one in each), key=_compilation, default="not known")
+    newest = max((str(one) for each in reasons for one in each), key=_compilation, default=None)
+    if newest is None:
+        return None
     condition, _, place = newest.partition("#")
     at = re.search(r"([^/\s]+):(\d+) in (\w+)", place.partition("\n")[0])
     where = f", in {at[3]} ({at[1]}, line {at[2]})" if at else ""
