@@ -98,6 +98,8 @@ def test_what_cannot_be_opened_is_one_message(digits: Path, folder: Path) -> Non
         pipeline.list_runs(folder / "empty")
     with pytest.raises(UserError, match=r"^columns=mdel: .*did you mean model"):
         pipeline.list_runs(digits.parent, ["mdel"])
+    with pytest.raises(UserError, match=r"^columns=model: needs a list of names, as columns=\['model'\]$"):
+        pipeline.list_runs(digits.parent, "model")
 
 
 PIXELS = """
@@ -151,6 +153,9 @@ def test_rows_are_predicted_as_the_command_predicts_them(tmp_path: Path) -> None
     np.testing.assert_allclose(printed, [float(row["predicted"]) for row in lines], rtol=1e-6)
     said = refusal(tmp_path, "import pipeline, pandas\npipeline.open_run().predict(pandas.DataFrame({'b': [1.0]}))")
     assert said == "x: has no column a, c; its run takes a, b, c"
+    named = "pandas.DataFrame({'a': [1.0], 'b': ['one'], 'c': [1]})"
+    said = refusal(tmp_path, f"import pipeline, pandas\npipeline.open_run().predict({named})")
+    assert said == "x: column b: object; give an array of numbers"
 
 
 @pytest.mark.parametrize(
@@ -158,7 +163,7 @@ def test_rows_are_predicted_as_the_command_predicts_them(tmp_path: Path) -> None
     [
         ("np.zeros((8, 8))", "x: shape (8, 8); run={run} takes (N, 8, 8, 1); x[None] makes a batch of the one example"),
         ("np.zeros((2, 9, 8, 1))", "x: shape (2, 9, 8, 1); run={run} takes (N, 8, 8, 1)"),
-        ("np.zeros((0, 8, 8, 1))", "x: shape (0, 8, 8, 1); run={run} takes (N, 8, 8, 1)"),
+        ("np.zeros((0, 8, 8, 1))", "x: shape (0, 8, 8, 1): no examples"),
         (
             "np.full((1, 8, 8), 16.0)",
             "x: real numbers from 16 to 16; images of real numbers lie in 0 to 1, and integers are taken from 0 to 16",

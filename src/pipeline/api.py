@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.errors import UserError
 from pipeline.runs.json_files import read_json
 from pipeline.runs.listing import listed, of_folder
 from pipeline.runs.lookup import find_run, reap_one
@@ -121,6 +122,8 @@ def list_runs(root: str | Path, columns: Sequence[str]) -> list[dict[str, Any]]:
     from pipeline.runs.conditions import check_known
     from pipeline.stages.about_runs.runs import as_row, existing, heads_of
 
+    if isinstance(columns, str):
+        raise UserError(f"columns={columns}: needs a list of names, as columns=[{columns!r}]")
     every = listed(existing(str(root)))
     for key in columns:
         check_known(f"columns={key}", key, every)

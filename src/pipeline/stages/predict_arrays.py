@@ -88,7 +88,9 @@ class Network(SavedModel):
         shape = tuple(self.card["x"])
         if x.ndim == len(shape) and shape[-1] == 1 and x.shape[1:] == shape[:-1]:
             x = x[..., None]
-        if x.shape[1:] != shape or not len(x):
+        if x.shape[1:] == shape and not len(x):
+            raise UserError(f"x: shape {x.shape}: no examples")
+        if x.shape[1:] != shape:
             wanted = ", ".join(map(str, ("N", *shape)))
             one = "; x[None] makes a batch of the one example" if x.shape in (shape, shape[:-1]) else ""
             raise UserError(f"x: shape {x.shape}; run={self.folder.name} takes ({wanted}){one}")
@@ -184,5 +186,7 @@ def as_array(x: Any, columns: tuple[str, ...] | list[str]) -> np.ndarray:
     except Exception as error:  # whatever another library's tensor raises, as one on a GPU or with gradients
         raise UserError(f"x: cannot be made a NumPy array: {error}") from error
     if found.dtype.kind not in "iuf":
-        raise UserError(f"x: {found.dtype}; give an array of numbers")
+        of_words = [name for name in columns if hasattr(x, "columns") and np.asarray(x[name]).dtype.kind not in "iuf"]
+        where = f"x: column {of_words[0]}" if of_words else "x"
+        raise UserError(f"{where}: {found.dtype}; give an array of numbers")
     return found
