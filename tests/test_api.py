@@ -99,7 +99,7 @@ def test_what_cannot_be_opened_is_one_message(digits: Path, folder: Path) -> Non
     with pytest.raises(UserError, match=r"^columns=mdel: .*did you mean model"):
         pipeline.list_runs(digits.parent, ["mdel"])
     with pytest.raises(UserError, match=r"^columns=model: needs a list of names, as columns=\['model'\]$"):
-        pipeline.list_runs(digits.parent, "model")
+        pipeline.list_runs(digits.parent, "model")  # type: ignore[arg-type]
 
 
 PIXELS = """

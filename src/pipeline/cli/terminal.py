@@ -19,7 +19,7 @@ class Terminal(Console):
     """
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(force_terminal=False if in_notebook() else None, **settings)
+        super().__init__(**{"force_terminal": False if in_notebook() else None, **settings})
         self.push_render_hook(_Printable())
 
     def on_broken_pipe(self) -> None:
