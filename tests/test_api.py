@@ -197,7 +197,7 @@ def test_examples_that_the_model_does_not_take(x: str, said: str, digits: Path, 
     ],
 )
 def test_integers_that_may_be_bytes_are_not_guessed(dtype: str, most: int, said: str, tmp_path: Path) -> None:
-    """Data of integers that are no bytes enter as they are, and a card does not say that they were integers."""
+    """Integers other than bytes enter as they are, and a card does not say that they were integers."""
     x = np.random.default_rng(0).integers(0, most, (100, 4, 4, 1), dtype, endpoint=True)
     x[0, 0, 0], x[1, 0, 0] = 0, most
     np.savez(tmp_path / "x.npz", x_train=x, y_train=np.arange(100) % 2, x_test=x, y_test=np.arange(100) % 2)

@@ -24,6 +24,7 @@ from pipeline.runs.code import code_hash
 from pipeline.runs.fit import Observation, Predictor
 from pipeline.runs.receipt import UNSET_THREADS
 from pipeline.stages.inference.bench import TAIL, WARM_UP, Bench, Timed
+from pipeline.stages.inference.stage import title_of
 from pipeline.stages.inference.tables import Found
 
 SHORT = ("stage.rounds=2", "stage.seconds=0.02")
@@ -360,6 +361,11 @@ def test_a_model_that_is_not_compiled_once_and_as_a_whole(tmp_path: Path, how: s
     assert receipt["compiled_by"] == ("torch.compile" if how == "parts" else None)
 
 
+@pytest.mark.parametrize(("by", "backend"), [(None, "torch"), ("torch.compile", "torch compiled by torch.compile")])
+def test_the_figure_says_that_its_passes_are_compiled(by: str | None, backend: str) -> None:
+    assert title_of("a run", "torch", by, "fp32", "a CPU") == f"a run: {backend}, fp32, on a CPU"
+
+
 BRANCHED = """
 import torch
 from pipeline.backends.torch.compiled_pass import CompiledPass
@@ -420,7 +426,7 @@ def halves(place: Path, how: str) -> tuple[Any, list[str]]:
 
 
 def test_that_the_steps_were_compiled_says_nothing_of_passes(tmp_path: Path) -> None:
-    """Nor are they refused where there is no compiler, until the user asks for it."""
+    """Nor are they refused without a compiler, until the user asks for it."""
     few = ("dataset=digits", "model=linear", "training.epochs=1", "training.batch_size=32", "training.steps=1")
     saved = done(tmp_path, *few, "backend.compile=true")
     run = done(tmp_path, "stage=inference", f"run={saved.name}", "stage.batches=[2]", *SHORT, CXX="none-here")

@@ -49,7 +49,7 @@ class SavedRun:
 
     @property
     def receipt(self) -> dict[str, Any]:
-        """What really ran; empty where there is no receipt.json yet."""
+        """What really ran; empty until receipt.json is written."""
         return read_json(self.folder / "receipt.json")
 
     @property
@@ -85,7 +85,7 @@ class SavedRun:
         The first call loads the model, after the hash of the weights was compared with the receipt; what could not be
         verified is a warning. A later one loads it again where its files have changed since. The settings of this
         process (dtypes, threads, generators, variables) are as before afterwards. Raises UserError for a run without a
-        model, other weights, and examples that it does not take, and RunError for outputs that are no numbers.
+        model, other weights, and examples that it does not take, and RunError for outputs that are not finite.
         """
         return self._model().predict(x, logits=logits)
 

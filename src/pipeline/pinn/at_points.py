@@ -51,7 +51,7 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
 
 
 def solved(fitted: solution.Fitted, problem: Problem, points: np.ndarray, folder: Path) -> np.ndarray:
-    """The solution (N, functions) of the run in `folder` at points (N, d). Raises RunError where it is no number."""
+    """The solution (N, functions) of the run in `folder` at points (N, d). Raises RunError where it is not finite."""
     values = solution.predict(fitted, problem, points)
     if not np.isfinite(values).all():
         first = int(np.argmin(np.isfinite(values).all(axis=1)))

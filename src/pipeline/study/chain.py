@@ -32,7 +32,7 @@ def started(
 
 
 def _source(block: Block, stage: Stage, trained: Mapping[str, Experiment], blocks: Collection[str]) -> Experiment:
-    """What the block starts from. Raises UserError where that is no block, or none that trains one model."""
+    """What the block starts from. Raises UserError unless that is a block that trains one model."""
     allowed = [name for name, one in trained.items() if _why_not(one.stage) is None]
     can = f"blocks that train one model: {', '.join(allowed) or 'none here'}"
     name = block.run
@@ -66,6 +66,6 @@ def data_seed(experiment: Experiment, source: Experiment | None) -> int | None:
 
 
 def reads_dataset(experiment: Experiment) -> bool:
-    """Whether it reads the data of its dataset, and not some of its own settings in their place."""
+    """Whether it reads the data of its dataset, rather than what its settings name."""
     instead = experiment.stage.starts_from_run and offers(experiment.stage, Stage.data_sha256)
     return experiment.reads("dataset") and not instead

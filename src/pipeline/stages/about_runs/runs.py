@@ -244,7 +244,7 @@ def heads_of(runs: Sequence[Listed], columns: Sequence[str]) -> dict[str, str]:
 def as_row(run: Listed, heads: Mapping[str, str], columns: Sequence[str]) -> dict[str, Any]:
     """What is known of a run, then its `columns` and metrics by their heads (of `heads_of`); None: it has none.
 
-    Its config is read for `columns` alone: a metric that it lacks is no setting.
+    Its config is read for `columns` alone: a metric that it lacks is not looked up there.
     """
     values = {name: run.value(name) if name in columns else run.metrics.get(name) for name in heads}
     return {**_head(run), **{heads[name]: value for name, value in values.items()}}

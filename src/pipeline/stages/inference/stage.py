@@ -120,7 +120,8 @@ class Inference(Stage):
         )
         if not found.timed:
             return result
-        title = f"{source.name}: {experiment.backend.name}, {resolved.precision}, on {self._where(resolved)}"
+        where = cpu_name() if resolved.place.kind == "cpu" else str(resolved.place)
+        title = title_of(source.name, experiment.backend.name, predictor.compiled_by, resolved.precision, where)
         return with_figures(result, partial(self._draw, run, found, title))
 
     def _judged(
@@ -177,8 +178,11 @@ class Inference(Stage):
 
         figures.draw(run.artifact("figures/inference.png"), found, title)
 
-    def _where(self, resolved: Resolved) -> str:
-        return cpu_name() if resolved.place.kind == "cpu" else str(resolved.place)
+
+def title_of(run: str, backend: str, compiled_by: str | None, precision: str, where: str) -> str:
+    """What the figure is of."""
+    compiled = f" compiled by {compiled_by}" if compiled_by else ""
+    return f"{run}: {backend}{compiled}, {precision}, on {where}"
 
 
 def examples(data: Data, largest: int, dtype: str) -> np.ndarray:
