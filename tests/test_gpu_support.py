@@ -280,6 +280,7 @@ def test_jax_leaves_out_a_plugin_of_another_version(site: Path, monkeypatch: pyt
     # A name that no environment has: torch's CUDA build brings those that JAX asks for.
     requires = 'Requires-Dist: nvidia-missing>=13.0.0.19; sys_platform == "linux" and extra == "with-cuda"\n'
     installed(site, "jax-cuda13-plugin", f"{jaxlib}", requires)
+    monkeypatch.setattr(gpu_support, "_loads", lambda _: False)  # those of a CUDA torch that a test before has imported
     assert str(backends.Jax().no_gpu_because()).startswith("JAX's CUDA packages are not installed (nvidia-missing;")
     monkeypatch.setattr(gpu_support, "_loads", lambda _: True)  # CUDA of the system's
     assert gpu_support.jax() == JAX
