@@ -16,5 +16,5 @@ class Accuracy(MeanOverExamples):
     direction = "max"
     takes = "classes"
 
-    def mean(self, logits: np.ndarray, labels: np.ndarray) -> float:
-        return classification.accuracy(logits, labels)
+    def each(self, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return classification.correct(logits, labels)

@@ -11,15 +11,19 @@ from pipeline.contracts import Metric
 
 
 class MeanOverExamples(Metric):
-    """The mean over all examples of what `mean` gives for a batch."""
+    """The mean over all examples of what `each` gives for those of a batch."""
 
     @abstractmethod
-    def mean(self, outputs: np.ndarray, targets: np.ndarray) -> float:
-        """Over the examples of one batch."""
+    def each(self, outputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """What each example of a batch gives, (N,): a number, or whether it is right."""
 
     def sums(self, outputs: np.ndarray, targets: np.ndarray) -> Any:
-        return self.mean(outputs, targets) * len(targets), len(targets)
+        return float(self.each(outputs, targets).mean()) * len(targets), len(targets)
 
     def value(self, sums: Any) -> float:
         total, examples = sums
         return total / examples
+
+    def of_examples(self, outputs: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
+        """None of a metric that makes something else of the mean, such as its root: the interval is of the mean."""
+        return self.each(outputs, targets) if type(self).value is MeanOverExamples.value else None

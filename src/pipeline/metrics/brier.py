@@ -17,5 +17,5 @@ class Brier(MeanOverExamples):
     takes = "classes"
     of_probabilities = True
 
-    def mean(self, logits: np.ndarray, labels: np.ndarray) -> float:
-        return classification.brier(logits, labels)
+    def each(self, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return classification.distances(logits, labels)

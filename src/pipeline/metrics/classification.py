@@ -21,27 +21,42 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
     return np.exp(log_softmax(logits))
 
 
+def correct(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Of each image (N,) whether its highest logit is the true class."""
+    return logits.argmax(axis=1) == labels
+
+
 def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
     """Share of images whose highest logit is the true class."""
-    return float((logits.argmax(axis=1) == labels).mean())
+    return float(correct(logits, labels).mean())
 
 
-def top5_accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Share of images whose true class is among the five highest logits."""
+def among_five(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Of each image (N,) whether its true class is among the five highest logits."""
     best = np.argsort(-logits, axis=1, kind="stable")[:, :5]
-    return float((best == labels[:, None]).any(axis=1).mean())
+    return (best == labels[:, None]).any(axis=1)
+
+
+def surprise(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Of each image (N,) the negative log-probability of the true class, in nats."""
+    return -log_softmax(logits)[np.arange(len(labels)), labels]
 
 
 def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
     """Mean negative log-probability of the true class, in nats."""
-    return float(-log_softmax(logits)[np.arange(len(labels)), labels].mean())
+    return float(surprise(logits, labels).mean())
+
+
+def distances(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Of each image (N,) the squared distance of its probabilities from the one-hot label."""
+    distance = probabilities(logits)
+    distance[np.arange(len(labels)), labels] -= 1
+    return np.square(distance).sum(axis=1)
 
 
 def brier(logits: np.ndarray, labels: np.ndarray) -> float:
     """Mean squared distance of the probabilities from the one-hot label (Brier, 1950)."""
-    distance = probabilities(logits)
-    distance[np.arange(len(labels)), labels] -= 1
-    return float(np.square(distance).sum(axis=1).mean())
+    return float(distances(logits, labels).mean())
 
 
 def confusion(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -18,5 +18,5 @@ class CrossEntropy(MeanOverExamples):
     of_probabilities = True
     unit = "nats"
 
-    def mean(self, logits: np.ndarray, labels: np.ndarray) -> float:
-        return classification.cross_entropy(logits, labels)
+    def each(self, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return classification.surprise(logits, labels)

@@ -15,5 +15,5 @@ class MeanAbsoluteError(MeanOverExamples):
     direction = "min"
     takes = "numbers"
 
-    def mean(self, outputs: np.ndarray, targets: np.ndarray) -> float:
-        return float(np.abs(outputs - targets).mean())
+    def each(self, outputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        return np.abs(outputs - targets).reshape(len(targets), -1).mean(axis=1)

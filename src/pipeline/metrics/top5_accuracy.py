@@ -31,5 +31,5 @@ class Top5Accuracy(MeanOverExamples):
                 f"among the {HIGHEST} highest; leave it out"
             )
 
-    def mean(self, logits: np.ndarray, labels: np.ndarray) -> float:
-        return classification.top5_accuracy(logits, labels)
+    def each(self, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return classification.among_five(logits, labels)

@@ -12,6 +12,7 @@ from pipeline.contracts import Metric
 from pipeline.errors import UserError
 from pipeline.experiment.metrics import name_of
 from pipeline.raised import in_words
+from pipeline.report.intervals import Interval, by_examples
 from pipeline.runs import result
 
 
@@ -21,6 +22,7 @@ class Total:
     def __init__(self, metric: Metric) -> None:
         self.metric, self.name = metric, name_of(metric)
         self.sums: Any = None
+        self.each: list[np.ndarray] = []  # what each example gave, where the metric says it: some bytes an example
         self.fault: str | None = None
 
     def add(self, outputs: np.ndarray, targets: np.ndarray) -> None:
@@ -35,17 +37,50 @@ class Total:
         except Exception as error:  # whatever a user's code may raise
             self.fault = f"sums() failed ({in_words(error)})"
 
+    def add_examples(self, outputs: np.ndarray, targets: np.ndarray) -> None:
+        """The same batch once more, where its rows are independent examples: for the interval of a mean over them."""
+        if self.fault is not None:
+            return
+        try:
+            found = self.metric.of_examples(outputs, targets)
+        except Exception as error:  # whatever a user's code may raise
+            self.fault = f"of_examples() failed ({in_words(error)})"
+            return
+        if found is None:
+            return
+        if not isinstance(found, np.ndarray) or found.shape != (len(targets),) or found.dtype.kind not in "bif":
+            kind = f"{found.dtype} of shape {found.shape}" if isinstance(found, np.ndarray) else _what(found)
+            self.fault = f"of_examples() gave {kind} for {len(targets)} examples; give an array with a number for each"
+            return
+        self.each.append(found)
+
+    def interval(self) -> Interval | None:
+        """The interval of the value by the examples; None where the metric does not say what each of them gave."""
+        return by_examples(np.concatenate(self.each)) if self.each and self.fault is None else None
+
     def measured(self) -> result.Metric | None:
         """The number of all batches, with what the metric declares; None where it is not a number: `fault` says why."""
         if self.fault is None:
             try:
                 value = number(self.metric.value(self.sums))
                 metric = self.metric
-                return result.Metric(f"test/{self.name}", value, metric.unit, direction=metric.direction)
+                found = result.Metric(f"test/{self.name}", value, metric.unit, direction=metric.direction)
             except Exception as error:
                 reason = error if isinstance(error, NoNumber) else f"failed ({in_words(error)})"
                 self.fault = f"value() {reason}"
+                return None
+            self.fault = self._other_mean(value)
+            return None if self.fault else found
         return None
+
+    def _other_mean(self, value: float) -> str | None:
+        """What is wrong where the value is not the mean that an interval would be of; None where nothing is."""
+        if not self.each:
+            return None
+        mean = float(np.concatenate(self.each).mean())
+        if math.isclose(mean, value, rel_tol=1e-6, abs_tol=1e-9):
+            return None
+        return f"value() gave {value:.6g}, which has to be the mean of what of_examples() gives: {mean:.6g}"
 
 
 class NoNumber(ValueError):

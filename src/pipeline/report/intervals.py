@@ -1,4 +1,4 @@
-"""How sure a mean or a median over few runs is, and nothing where the runs are too few to say."""
+"""How sure a mean, a median or a share is, of runs or of test examples, and nothing where they are too few to say."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
 
 CONFIDENCE = 0.95
 LEAST_RUNS = 3  # of two runs Student's factor is 12.7: such an interval holds nearly everything and shows nothing
@@ -14,6 +18,8 @@ TOO_FEW = "too few runs"
 # 126 with 5.
 ENOUGH = 5
 NO_SPREAD = 1e-12  # of the mean: a spread up to this is rounding
+LEAST_EXAMPLES = 30  # of which a mean has an interval: errors are skewed, and of fewer it holds the mean too rarely
+LEAST_OF_A_SHARE = 2
 NOT_FINITE = "one is not finite"
 ALL_THE_SAME = "the same each time, too little"
 
@@ -30,6 +36,39 @@ def half_width(values: Sequence[float]) -> float | None:
     from scipy import stats
 
     return float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * spread / math.sqrt(n)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The confidence interval of a model's metric by its test examples: `n` of them, taken to be independent, and drawn
+    like those that the model is for. It holds nothing of what another seed would change."""
+
+    low: float
+    high: float
+    n: int
+
+
+def of_share(right: int, n: int) -> Interval | None:
+    """Of a share of `n` examples that are right; None of too few of them. Wilson's, which stays within 0 and 1 and has
+    a width where all are right. Source: E. B. Wilson, Journal of the American Statistical Association 22, 1927, page
+    209."""
+    if n < LEAST_OF_A_SHARE:
+        return None
+    from scipy import stats
+
+    found = stats.binomtest(right, n).proportion_ci(CONFIDENCE, method="wilson")
+    return Interval(float(found.low), float(found.high), n)
+
+
+def by_examples(values: np.ndarray) -> Interval | None:
+    """Of the mean of what each test example gave, (n,): of booleans Wilson's, of numbers Student's, which of fewer than
+    LEAST_EXAMPLES is none."""
+    n = len(values)
+    if values.dtype.kind == "b":
+        return of_share(int(values.sum()), n)
+    half = half_width(values.tolist()) if n >= LEAST_EXAMPLES else None
+    mean = float(values.mean()) if n else math.nan
+    return None if half is None else Interval(mean - half, mean + half, n)
 
 
 @dataclass(frozen=True)
@@ -63,6 +102,43 @@ def paired(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Paired | N
     mean = statistics.fmean(differences) if all(map(math.isfinite, differences)) else math.nan
     half = half_width(differences)
     return Paired(len(differences), mean, half, 1.0 if half is None else _p_value(differences))
+
+
+@dataclass(frozen=True)
+class PairedShares:
+    """How far the share of right examples of one model lies from another's on the same `n` examples: `difference`, and
+    the ends of its confidence interval. `p`: how often chance alone divides those that one model alone has right as
+    unevenly, by McNemar's exact test; 1 where there are none."""
+
+    n: int
+    difference: float
+    low: float
+    high: float
+    p: float
+
+    @property
+    def shown(self) -> bool:
+        """Whether the test shows that there is a difference. The test decides, and it is the more cautious: where
+        0 lies just outside the interval it may show none."""
+        return self.p <= 1 - CONFIDENCE
+
+
+def paired_shares(ours_alone: int, theirs_alone: int, n: int) -> PairedShares:
+    """Of `n` examples of which ours alone has some right, and theirs alone others: our share less theirs.
+
+    The interval has its coverage with few such examples too, and a width where there are none. Sources: Q. McNemar,
+    Psychometrika 12, 1947, page 153; D. G. Bonett, R. M. Price, Journal of Educational and Behavioral Statistics 37,
+    2012, page 479.
+    """
+    from scipy import stats
+
+    one, other, of = ours_alone + 1, theirs_alone + 1, n + 2
+    middle = (one - other) / of
+    spread = math.sqrt(((one + other) / of - middle**2) / of)
+    half = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) * spread
+    either = ours_alone + theirs_alone
+    p = float(stats.binomtest(ours_alone, either).pvalue) if either else 1.0
+    return PairedShares(n, (ours_alone - theirs_alone) / n, max(-1.0, middle - half), min(1.0, middle + half), p)
 
 
 def corrected(found: Sequence[Paired]) -> list[float]:

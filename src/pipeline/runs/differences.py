@@ -33,7 +33,10 @@ ABSENT = "-"  # of a key that one of the runs does not have
 
 @dataclass(frozen=True)
 class Account:
-    """What one run says of itself: `sections` by name, each with its values by key; `metrics` by name."""
+    """What one run says of itself: `sections` by name, each with its values by key; `metrics` by name, without the ends
+    of intervals: these follow from others, a difference of two ends means nothing, and another SciPy may round them
+    otherwise.
+    """
 
     folder: Path
     sections: Mapping[str, Mapping[str, Any]]
@@ -75,7 +78,8 @@ def account_of(folder: Path) -> Account:
     }
     missing = {"config.yaml": config, "receipt.json": receipt, "result.json": read_result(folder)}
     without = tuple(name for name, found in missing.items() if not found)
-    return Account(folder, sections, receipt.get("weights_sha256"), metrics_of(folder), without, modules, foremost)
+    metrics = {name: metric for name, metric in metrics_of(folder).items() if not metric.is_end}
+    return Account(folder, sections, receipt.get("weights_sha256"), metrics, without, modules, foremost)
 
 
 def _task(receipt: Mapping[str, Any]) -> Mapping[str, Any]:

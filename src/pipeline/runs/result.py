@@ -65,9 +65,29 @@ class Metric:
         object.__setattr__(self, "value", float(self.value))
 
     @property
+    def is_end(self) -> bool:
+        """Whether it is an end of another metric's interval, which follows from what that one is made of."""
+        return self.role in ("low", "high")
+
+    @property
     def of_machine(self) -> bool:
         """Whether it says how the machine worked: it differs from run to run of the same experiment."""
         return self.kind in ("time", "memory")
+
+
+def ends(metric: Metric, low: float, high: float) -> tuple[Metric, Metric]:
+    """The ends of a metric's interval. Neither is better for being more or less."""
+    return (
+        Metric(f"{metric.name}_low", low, metric.unit, metric.kind, role="low"),
+        Metric(f"{metric.name}_high", high, metric.unit, metric.kind, role="high"),
+    )
+
+
+def half_of(metrics: Mapping[str, Metric], name: str) -> float | None:
+    """Half of the width of a metric's interval; None where it has none."""
+    both = [metrics.get(f"{name}_{end}") for end in ("low", "high")]
+    low, high = (None if one is None or not one.is_end else one.value for one in both)
+    return None if low is None or high is None else (high - low) / 2
 
 
 def seconds(name: str, value: float) -> Metric:

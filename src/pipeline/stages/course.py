@@ -80,6 +80,7 @@ def train(
     measured = measure(experiment, resolved, data, predict, judge, partial(check_outputs, experiment, fit), run)
     also = [
         beside("training curves: not drawn", partial(draw_curves, run, experiment, data, fit, measured.metrics)),
+        beside("predictions: not written", partial(judge.write, run)),
         beside("test set: not drawn", partial(judge.draw, run, experiment.name)),
     ]
     if probe:

@@ -109,10 +109,12 @@ class Evaluate(Stage):
             details=found.details.tables,
             failed=found.fault,
         )
-        if other is None:
-            return result  # the run has the figures of its own test set
+        write = partial(judge.write, run)
+        if other is None:  # the run has the figures of its own test set
+            return with_figures(result, write, what="predictions: not written")
+        result = with_figures(of_other_data(result), write, what="predictions: not written")
         draw = partial(judge.draw, run, f"{source.name} on other data")
-        return with_figures(of_other_data(result), draw, what="other data: not drawn")
+        return with_figures(result, draw, what="other data: not drawn")
 
     def _said_of(self, experiment: Experiment, other: Data) -> str:
         which = "all" if self.split == "all" else "the test set:"
@@ -149,7 +151,7 @@ def _rows(
             remark = f"  its own test set, when trained: {figure(old)}"
         if old is not None and metric.name in changed:
             remark = f"  when trained, with other settings: {figure(old)}"
-        rows.append((metric.name.replace("test/", "test "), f"{figure(metric.value)}{remark}"))
+        rows.append((metric.name.replace("test/", "test "), f"{found.text(metric)}{remark}"))
     return [
         *rows,
         *(row for row in found.details.rows if row[0] not in dict(rows)),

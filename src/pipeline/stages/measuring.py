@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,10 @@ from pipeline.machine.capability import Resolved
 from pipeline.metrics.total import Total
 from pipeline.models import Shapes
 from pipeline.raised import in_words
+from pipeline.report.intervals import CONFIDENCE, Interval
+from pipeline.report.table import figure
 from pipeline.runs.fit import Predict
+from pipeline.runs.result import Metric, ends
 from pipeline.spec import choice, is_shipped
 from pipeline.tasks import Judge, Task
 
@@ -32,9 +36,13 @@ Trained = Callable[..., Any]  # (outputs, targets, and where some are padding th
 
 
 class Measured:
-    """`metrics`: the judge's, then those that were asked for. `fault`: which of these came to no number, and why."""
+    """`metrics`: the judge's, then those that were asked for. `fault`: which of these came to no number, and why.
+    `unit`: what the test examples are called. Intervals are computed when they are asked for, since SciPy comes with
+    them: a stage that times passes does so first.
+    """
 
-    def __init__(self, judge: Judge, totals: Sequence[Total]) -> None:
+    def __init__(self, judge: Judge, totals: Sequence[Total], unit: str = "examples") -> None:
+        self.judge, self.totals, self.unit = judge, totals, unit
         self.metrics, self.details = judge.metrics(), judge.details()
         more = {metric.name: metric for metric in self.details.metrics}
         faults = []
@@ -46,8 +54,39 @@ class Measured:
                 found = more.pop(name, None) or total.measured()
                 self.metrics += () if found is None else (found,)
                 faults += [f"{name}: {total.fault}"] if total.fault else []
-        self.kept = (*self.metrics, *more.values())
+        self.whole = (*self.metrics, *more.values())
         self.fault = "; ".join(faults) or None
+
+    @cached_property
+    def intervals(self) -> dict[str, Interval]:
+        """By the names of metrics; of most metrics there is none."""
+        asked = {f"test/{total.name}": total.interval() for total in self.totals}
+        found = {name: one for name, one in asked.items() if one is not None} | {**self.judge.intervals()}
+        return {metric.name: found[metric.name] for metric in self.whole if metric.name in found}
+
+    @property
+    def kept(self) -> tuple[Metric, ...]:
+        """For the result: every metric, and the ends of its interval behind it. A metric of the user's may have the
+        name of an end, and keeps it."""
+        names = {metric.name for metric in self.whole}
+        found: list[Metric] = []
+        for metric in self.whole:
+            interval = self.intervals.get(metric.name)
+            both = () if interval is None else ends(metric, interval.low, interval.high)
+            found += [metric, *(end for end in both if end.name not in names)]
+        return tuple(found)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """For the table at the end: each metric by its name in words."""
+        return [(metric.name.replace("test/", "test "), self.text(metric)) for metric in self.metrics]
+
+    def text(self, metric: Metric) -> str:
+        """A metric's value and its interval, where it has one."""
+        interval = self.intervals.get(metric.name)
+        if interval is None:
+            return figure(metric.value)
+        low, high = figure(interval.low), figure(interval.high)
+        return f"{figure(metric.value)} ({100 * CONFIDENCE:.0f} %: {low} to {high}, for {interval.n:,} {self.unit})"
 
 
 def measure(
@@ -74,15 +113,20 @@ def measure(
             judge.ask(predict, x, y)
             add_to(totals, data.task, outputs, y)
             progress.advance(len(y), f"{first + len(y):,} of {examples:,} examples")
-    return Measured(judge, totals)
+    return Measured(judge, totals, data.task.unit)
 
 
 def add_to(totals: Sequence[Total], task: Task, outputs: np.ndarray, y: np.ndarray) -> None:
     """Add a batch to metrics, as the loss would take it, without padding."""
     counted = task.counted(np, y)
     for total in totals:
-        compared = task.compared(np, outputs, y)
-        total.add(*(compared if counted is None else (part[counted] for part in compared)))
+        made, targets = task.compared(np, outputs, y)
+        if counted is not None:
+            total.add(made[counted], targets[counted])
+            continue
+        total.add(made, targets)
+        if task.independent and len(targets) == len(y):  # a task that derives from ours may compare by positions
+            total.add_examples(made, targets)
 
 
 def try_metrics(metrics: tuple[MetricSpec, ...], data: Data) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -21,7 +21,7 @@ from pipeline.report.table import figure
 from pipeline.runs import receipt as receipts
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import EPOCH, read_metrics
-from pipeline.runs.result import Metric, Result, Table, read_result, training_rate, values
+from pipeline.runs.result import Metric, Result, Table, ends, half_of, read_result, training_rate, values
 from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages.cells import Variant, caveats, checked, of_data, of_tests, run_cells, variant, without_result
@@ -80,7 +80,7 @@ class Seeds(Stage):
                 "the interval is over seeds, on this machine, with these versions: another machine rounds differently, "
                 "and training amplifies that",
                 *of_lengths(trained, experiment.training),
-                *of_tests(of_each),
+                *(of_tests(of_each) or by_one_test(trained)),
                 *lacking(trained),
                 *caveats(entries),
             ),
@@ -98,8 +98,8 @@ class Trained:
     """One seed's finished run.
 
     `results`: its test loss and score by name, the metrics that were asked for and what else its task measured on the
-    test set. `epochs`: the journal's record of each, with its step; `last_epoch`: of the last, or of the best one where
-    its weights were kept.
+    test set. `by_examples`: half of the interval of those that have one by the test examples. `epochs`: the journal's
+    record of each, with its step; `last_epoch`: of the last, or of the best one where its weights were kept.
     """
 
     seed: str
@@ -109,6 +109,7 @@ class Trained:
     receipt: dict[str, Any]
     epochs: list[tuple[int, dict[str, float]]]
     last_epoch: tuple[Metric, ...]
+    by_examples: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def read(cls, entry: Entry, asked: Sequence[str]) -> Trained:
@@ -119,9 +120,10 @@ class Trained:
         measured = [entry.metrics["test/loss"], score_of(receipt, entry.metrics)]
         measured += [entry.metrics[name] for name in asked]
         measured += [one for one in entry.metrics.values() if one.name.startswith("test/") and one.kind == "result"]
-        results = {metric.name: metric for metric in measured}
+        results = {metric.name: metric for metric in measured if not metric.is_end}
+        halves = {name: half for name in results if (half := half_of(entry.metrics, name)) is not None}
         last_epoch, rate = kept.last_epoch if kept else (), training_rate(entry.metrics)
-        return cls(entry.cell.swept["seed"], entry.run, results, rate, receipt, epochs, last_epoch)
+        return cls(entry.cell.swept["seed"], entry.run, results, rate, receipt, epochs, last_epoch, halves)
 
 
 def metrics(trained: Sequence[Trained]) -> tuple[Metric, ...]:
@@ -132,8 +134,7 @@ def metrics(trained: Sequence[Trained]) -> tuple[Metric, ...]:
         mean, half = statistics.fmean(values), half_width(values)
         found.append(replace(first, value=mean))
         if half is not None:
-            found.append(Metric(f"{name}_low", mean - half, first.unit, role="low"))
-            found.append(Metric(f"{name}_high", mean + half, first.unit, role="high"))
+            found += ends(first, mean - half, mean + half)
     for one in trained:
         own = {f"seed_{one.seed}/{name.replace('/', '_')}": metric for name, metric in one.results.items()}
         found += [replace(metric, name=name, role="seed") for name, metric in own.items()]
@@ -165,6 +166,24 @@ def lacking(trained: Sequence[Trained]) -> list[str]:
         f"{name}: {n} of {len(trained)} seeds have one; the mean is of those"
         for name, n in counts.items()
         if n < len(trained)
+    ]
+
+
+def by_one_test(trained: Sequence[Trained]) -> list[str]:
+    """A note on how far the test set, which is the same for all seeds, carries the means.
+
+    The mean over seeds is known no worse by the examples than the seeds are on average: its standard error is at most
+    the mean of theirs, and as large where all seeds fail on the same examples.
+    """
+    names = [name for name in declared(trained) if all(name in one.by_examples for one in trained)]
+    if not names:
+        return []
+    found = ", ".join(
+        f"{name} +-{figure(statistics.fmean(one.by_examples[name] for one in trained))}" for name in names
+    )
+    return [
+        f"the test examples, the same for all seeds, leave the means uncertain by up to {found} (95 %); that is not in "
+        "the interval over seeds, and more seeds do not reduce it"
     ]
 
 

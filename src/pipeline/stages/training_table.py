@@ -36,7 +36,7 @@ def rows(
     unit: str,
 ) -> list[tuple[str, str]]:
     """The rows of the table that a training ends with."""
-    found = [(metric.name.replace("test/", "test "), table.figure(metric.value)) for metric in measured.metrics]
+    found = measured.rows()
     found += [row for row in measured.details.rows if row[0] not in dict(found)]
     training = experiment.training
     if training.steps is not None:

@@ -169,14 +169,16 @@ def _row(name: str, outcome: Outcome) -> dict[str, str]:
 
 
 def _results(outcome: Outcome) -> dict[str, str]:
-    """Every result; of several seeds the mean with its interval, then each seed's test accuracy in one column."""
+    """Every result with its interval, over several seeds or by the test examples of one run; then each seed's test
+    accuracy in one column."""
     metrics, found = outcome.metrics, dict[str, str]()
+    by = "" if "seed" in map(outcome.role, metrics) else "by the test examples "
     for key, value in metrics.items():
         if outcome.role(key) != "value":
             continue
         text = _number(value)
         if outcome.role(f"{key}_low") == "low":
-            text += f" ({_number(metrics[f'{key}_low'])} to {_number(metrics[f'{key}_high'])})"
+            text += f" ({by}{_number(metrics[f'{key}_low'])} to {_number(metrics[f'{key}_high'])})"
         found[key.replace("/", " ")] = text
     each = accuracies(outcome)
     return found | ({"by seed": ", ".join(map(_number, each.values()))} if each else {})

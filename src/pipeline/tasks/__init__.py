@@ -17,6 +17,7 @@ from pipeline.models import Shapes
 
 if TYPE_CHECKING:
     from pipeline.contracts import Loss
+    from pipeline.report.intervals import Interval
     from pipeline.runs.fit import Predict
     from pipeline.runs.result import Direction, Metric, Table
     from pipeline.runs.run import Run
@@ -73,9 +74,17 @@ class Judge(ABC):
     def metrics(self) -> tuple[Metric, ...]:
         """The loss first, then the score where the task has one; named test/<name>."""
 
+    def intervals(self) -> Mapping[str, Interval]:
+        """By the names of metrics the intervals that follow from the test examples: of a mean or a share over examples
+        that are independent, and of nothing else (pipeline.report.intervals)."""
+        return {}
+
     def details(self) -> Details:
         """More of the test set, by parts of it (classes)."""
         return Details()
+
+    def write(self, run: Run) -> None:  # noqa: B027  # nor write
+        """Write what was predicted for each example of the test set into the run's folder."""
 
     def draw(self, run: Run, title: str) -> None:  # noqa: B027  # a judge need not draw
         """Write figures and files about the test set into the run's folder."""
@@ -93,7 +102,8 @@ class Task(ABC):
     None: anything else. `headline`: the metric of the test set that a model is judged by; None: the loss.
     `pads`: some targets are padding (`counted`). `of_probabilities`: what its judge computes from a softmax of the
     outputs, which means nothing where the loss trains margins. `tested`: the names of what its judge measures
-    and which value is better, where it says so.
+    and which value is better, where it says so. `independent`: each test example is one row of `compared`, and
+    independent of the others, so that a metric that is a mean over them has an interval (`Metric.of_examples`).
     """
 
     may_count: ClassVar[tuple[str, ...]] = ("examples",)
@@ -105,6 +115,7 @@ class Task(ABC):
     pads: ClassVar[bool] = False
     of_probabilities: ClassVar[tuple[str, ...]] = ()
     tested: ClassVar[Mapping[str, Direction]] = {}
+    independent: ClassVar[bool] = False
 
     @property
     def unit(self) -> str:

@@ -12,6 +12,7 @@ from pipeline.metrics import classification as metrics
 from pipeline.metrics.per_class import Counts
 from pipeline.models import Shapes
 from pipeline.report.csv_file import csv_file
+from pipeline.report.intervals import Interval, of_share
 from pipeline.runs.result import Metric, Table
 from pipeline.tasks import Details, ExampleKind, Judge, Ops, Targets, Task
 
@@ -35,6 +36,7 @@ class Classification(Task):
     example_kind: ClassVar[ExampleKind | None] = "numbers"
     targets: ClassVar[Targets | None] = "classes"
     headline: ClassVar[str | None] = "test/accuracy"
+    independent: ClassVar[bool] = True
     tested: ClassVar[Mapping[str, Direction]] = {
         "loss": "min",
         "accuracy": "max",
@@ -109,6 +111,11 @@ class ClassificationJudge(Judge):
             Metric("test/accuracy", self.accuracy.value(), direction="max"),
         )
 
+    def intervals(self) -> Mapping[str, Interval]:
+        """Of the accuracy, by the number of examples."""
+        found = of_share(int(np.trace(self.counts)), int(self.counts.sum()))
+        return {} if found is None else {"test/accuracy": found}
+
     def details(self) -> Details:
         """A row for each class; the means over them; and the class with the lowest F1."""
         counts, classes = Counts.of_confusion(self.counts), self.task.classes
@@ -124,12 +131,20 @@ class ClassificationJudge(Judge):
         means = (Metric(f"test/macro_{name}", counts.mean(one), direction="max") for name, one in by_class.items())
         return Details(tuple(means), (table,), (("worst class", text),) if len(classes) > 1 else ())
 
+    def write(self, run: Run) -> None:
+        """predictions.csv: a row for each example, in the order of the test set: its class and the predicted one, by
+        name."""
+        classes = self.task.classes
+        with csv_file(run.artifact("predictions.csv")) as rows:
+            rows.writerow(("actual", "predicted"))
+            pairs = zip(np.concatenate(self.labels), np.concatenate(self.predicted), strict=True)
+            rows.writerows((classes[true], classes[best]) for true, best in pairs)
+
     def draw(self, run: Run, title: str) -> None:
         from pipeline.report import figures
         from pipeline.report.canvas import without_glyph
 
         classes, labels = self.task.classes, np.concatenate(self.labels)
-        self._write(run, labels)
         if lacked := len(without_glyph("".join(classes))):
             of = "of the characters in the names of classes, which are boxes there; predictions.csv has them"
             run.note(f"figures: the fonts of matplotlib here lack {lacked:,} {of}")
@@ -141,11 +156,3 @@ class ClassificationJudge(Judge):
         title = f"{title}: the first test images and their most probable classes (blue, outlined: true; orange: wrong)"
         sheet = run.artifact("figures/test_images.png")
         figures.image_sheet(sheet, x, metrics.probabilities(logits), classes, labels[: len(x)], title)
-
-    def _write(self, run: Run, labels: np.ndarray) -> None:
-        """A row for each example, in the order of the test set: its class and the predicted one, by name."""
-        classes = self.task.classes
-        with csv_file(run.artifact("predictions.csv")) as rows:
-            rows.writerow(("actual", "predicted"))
-            pairs = zip(labels, np.concatenate(self.predicted), strict=True)
-            rows.writerows((classes[true], classes[best]) for true, best in pairs)

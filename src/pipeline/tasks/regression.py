@@ -11,6 +11,7 @@ import numpy as np
 from pipeline.metrics.classification import Mean
 from pipeline.models import Shapes
 from pipeline.report.csv_file import csv_file
+from pipeline.report.intervals import Interval, by_examples
 from pipeline.report.table import figure
 from pipeline.runs.result import Metric, Table
 from pipeline.tasks import Details, ExampleKind, Judge, Ops, Targets, Task
@@ -30,6 +31,7 @@ class Regression(Task):
     score: ClassVar[str | None] = "mean_absolute_error"
     better: ClassVar[Direction] = "min"
     headline: ClassVar[str | None] = "test/mean_absolute_error"
+    independent: ClassVar[bool] = True
     tested: ClassVar[Mapping[str, Direction]] = {
         "loss": "min",
         "mean_absolute_error": "min",
@@ -80,6 +82,12 @@ class RegressionJudge(Judge):
             Metric("test/mean_absolute_error", self.absolute.value(), direction="min"),
         )
 
+    def intervals(self) -> Mapping[str, Interval]:
+        """Of the mean absolute error. A root and R² are no means over examples."""
+        actual, predicted = self._whole()
+        found = by_examples(np.abs(predicted - actual).mean(axis=1))
+        return {} if found is None else {"test/mean_absolute_error": found}
+
     def details(self) -> Details:
         """The errors in the unit of the targets; of several outputs a row for each."""
         actual, predicted = self._whole()
@@ -100,15 +108,19 @@ class RegressionJudge(Judge):
         tables = (Table("the test set by output", columns, by_output),) if len(shares) > 1 else ()
         return Details(tuple(found), tables, rows)
 
-    def draw(self, run: Run, title: str) -> None:
-        from pipeline.report import figures
-
+    def write(self, run: Run) -> None:
+        """predictions.csv: a row for each example, in the order of the test set: its targets and the outputs."""
         actual, predicted = self._whole()
         with csv_file(run.artifact("predictions.csv")) as writer:
             several = actual.shape[1] > 1
             suffixes = [f"_{number}" if several else "" for number in range(actual.shape[1])]
             writer.writerow([f"{what}{suffix}" for what in ("actual", "predicted") for suffix in suffixes])
             writer.writerows(np.concatenate([actual, predicted], axis=1).tolist())
+
+    def draw(self, run: Run, title: str) -> None:
+        from pipeline.report import figures
+
+        actual, predicted = self._whole()
         figures.against_actual(run.artifact("figures/predicted_against_actual.png"), actual, predicted, title)
 
     def _whole(self) -> tuple[np.ndarray, np.ndarray]:

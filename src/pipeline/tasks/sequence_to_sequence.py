@@ -15,6 +15,7 @@ import numpy as np
 from pipeline.metrics import classification as metrics
 from pipeline.models import PADDING, Shapes
 from pipeline.report.csv_file import csv_file
+from pipeline.report.intervals import Interval, by_examples
 from pipeline.runs.fit import Predict
 from pipeline.runs.result import Metric
 from pipeline.tasks import Details, ExampleKind, Judge, Ops, Targets, Task, beyond_vocabulary
@@ -168,6 +169,11 @@ class SequenceJudge(Judge):
             return found
         return (*found, Metric("test/exact_match", float(np.concatenate(self.matches).mean()), direction="max"))
 
+    def intervals(self) -> Mapping[str, Interval]:
+        """Of the exact match. The tokens of a sequence are not independent of each other: their accuracy has none."""
+        found = by_examples(np.concatenate(self.matches)) if self.matches else None
+        return {} if found is None else {"test/exact_match": found}
+
     def details(self) -> Details:
         """The first sequence that came out wrong."""
         matches = np.concatenate(self.matches)
@@ -178,7 +184,7 @@ class SequenceJudge(Judge):
         said = f"{len(wrong):,} of {len(matches):,} sequences; the first: {source!r} is {target!r}, not {written!r}"
         return Details(rows=(("wrong", said),))
 
-    def draw(self, run: Run, title: str) -> None:
+    def write(self, run: Run) -> None:
         """decoded.csv: a row for each sequence of the test set."""
         with csv_file(run.artifact("decoded.csv")) as rows:
             rows.writerow(("source", "target", "decoded", "exact"))

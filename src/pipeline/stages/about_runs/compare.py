@@ -40,6 +40,7 @@ from pipeline.runs.lookup import find_run
 from pipeline.runs.records import read_status
 from pipeline.runs.result import Table
 from pipeline.spec import Config, spec
+from pipeline.stages.about_runs.same_examples import print_paired
 
 SIDE_BY_SIDE = 4  # more runs than that do not fit side by side: each value is named once, with the runs that have it
 DIGEST = 12  # letters of a hash
@@ -72,6 +73,8 @@ class Compare(AboutRuns):
         found = print_differences(console, accounts, letters(len(accounts)))
         _print_metrics(console, accounts)
         _print_how_timed(console, accounts)
+        if len(accounts) == 2 or max(map(len, by_seed(accounts))) == 1:  # else by seed, above, which says more
+            print_paired(console, accounts, letters(len(accounts)), _are_unlike)
         console.print()
         for line in conclusion(accounts, found):
             console.print(line, highlight=False, markup=False)

@@ -20,7 +20,6 @@ from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.host import cpu_name
 from pipeline.machine.others import Others, said_of
-from pipeline.report.table import figure
 from pipeline.runs import receipt
 from pipeline.runs.beside import with_figures
 from pipeline.runs.fit import Predict, Predictor
@@ -106,7 +105,7 @@ class Inference(Stage):
             metrics=(*measured.kept, *found.metrics()),
             tables=(found.table(),) if found.timed else (),
             table=(
-                *((one.name.replace("test/", "test "), figure(one.value)) for one in measured.metrics),
+                *measured.rows(),
                 *([found.limit_row()] if found.timed else []),
                 *([("timing", f"uncertain: {said}")] if (said := said_of(others)) else []),
                 ("run", source.name),
