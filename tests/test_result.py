@@ -26,6 +26,8 @@ from pipeline.runs.result import (
     Table,
     by_name,
     count,
+    ends,
+    half_of,
     metrics_of,
     rate,
     read_result,
@@ -207,3 +209,23 @@ def test_what_stands_for_an_interval_or_a_seed_is_declared(tmp_path: Path, monke
         "by seed": "0, 0.5000",
     }
     assert "test accuracy_low" not in cells
+
+
+def test_an_interval_of_one_run_is_not_shown_as_one_over_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal.begin(tmp_path / "runs", "single", {})
+    journal.write_receipt({"backend": "torch", "device": {"effective": "cpu"}, "precision": {"effective": "fp32"}})
+    accuracy = Metric("test/accuracy", 0.5, direction="max")
+    journal.write_result(Result((accuracy, *ends(accuracy, 0.25, 0.75))))
+    journal.finish("FINISHED")
+    monkeypatch.chdir(tmp_path)
+    outcome.keep("single", journal.folder)
+    assert "| 0.5000 (by the test examples: 0.2500 to 0.7500) |" in report.table({"single": outcome.read("single")})
+
+
+def test_half_of_an_interval_is_read_by_role_and_not_by_name() -> None:
+    accuracy = Metric("test/accuracy", 0.5, direction="max")
+    whole = by_name([accuracy, *ends(accuracy, 0.25, 0.5)])
+    assert half_of(whole, "test/accuracy") == 0.125
+    assert half_of(by_name([accuracy]), "test/accuracy") is None
+    named = [accuracy, Metric("test/accuracy_low", 0.25), Metric("test/accuracy_high", 0.5)]
+    assert half_of(by_name(named), "test/accuracy") is None

@@ -26,7 +26,7 @@ from pipeline.experiment.training import Training
 from pipeline.report import comparison
 from pipeline.report.canvas import canvas
 from pipeline.report.comparison import LEAST_SPAN, Side, interval, span
-from pipeline.report.intervals import NOT_FINITE, deviation, half_width, lie_apart, why_none
+from pipeline.report.intervals import NOT_FINITE, deviation, half_width, lie_apart, of_share, why_none
 from pipeline.report.table import show_result
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
@@ -34,6 +34,7 @@ from pipeline.runs.result import Metric, by_name, rate, read_result
 from pipeline.stages.cells import of_data, of_tests
 from pipeline.stages.seeds import (
     Trained,
+    by_one_test,
     lacking,
     means,
     metrics,
@@ -80,6 +81,10 @@ def test_every_seed_is_a_separate_run_and_the_result_is_their_mean(
     assert "test accuracy" in result.stdout
     assert "(mean, 95 % interval, n=3; " in result.stdout
     assert "the interval is over seeds, on this machine, with these versions" in result.stderr
+    assert (
+        "the test examples, the same for all seeds, leave the means uncertain by up to test/accuracy +-"
+        in result.stderr
+    )
     monkeypatch.chdir(tmp_path)
     assert result.stdout == printed(whole)
     alone = done(tmp_path, "seed=6", *SHORT)
@@ -92,6 +97,34 @@ def printed(run: Path) -> str:
     assert result is not None
     show_result(Console(width=200, file=text), result, run)
     return text.getvalue()
+
+
+def test_how_far_one_test_set_carries_the_means_is_a_note_of_those_that_have_an_interval() -> None:
+    metrics = (Metric("test/loss", 1.0), Metric("test/accuracy", 0.5))
+    results, speed = {one.name: one for one in metrics}, rate("images_per_s", 9.0, "images")
+    trained = [
+        Trained(str(seed), Path(), results, speed, {}, [], (), {"test/accuracy": half})
+        for seed, half in enumerate((0.01, 0.02))
+    ]
+    assert by_one_test(trained) == [
+        "the test examples, the same for all seeds, leave the means uncertain by up to test/accuracy +-0.0150 (95 %); "
+        "that is not in the interval over seeds, and more seeds do not reduce it"
+    ]
+    assert by_one_test([*trained, replace(trained[0], by_examples={})]) == []  # a cell of an older version
+
+
+@pytest.mark.parametrize("shared", [0.0, 0.5, 1.0])
+def test_the_mean_over_seeds_is_known_no_worse_by_the_examples_than_the_seeds_are(shared: float) -> None:
+    """Models that fail on the same examples (`shared`: on how large a part of them) or on others."""
+    generator, n, seeds, right = np.random.default_rng(0), 200, 4, 0.8
+    covered = 0
+    for _ in range(400):
+        common = np.broadcast_to(generator.random(n) < right, (seeds, n))
+        correct = np.where(generator.random(n) < shared, common, generator.random((seeds, n)) < right)
+        intervals = [of_share(int(one.sum()), n) for one in correct]
+        half = statistics.fmean((one.high - one.low) / 2 for one in intervals if one)
+        covered += abs(correct.mean() - right) <= half
+    assert covered >= 0.92 * 400
 
 
 @pytest.mark.parametrize(

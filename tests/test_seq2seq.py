@@ -15,6 +15,7 @@ import torch
 from command import TORCH_THEN_WIDE, TWO_THEN_WIDE, done, pipeline, refused, runs, status, write_files
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from pipeline.datasets.dates import SPELLINGS, Dates, short_ordinal, year
 from pipeline.datasets.paired import check_pairs, encoded
@@ -30,6 +31,7 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config, read_metrics
 from pipeline.runs.result import metrics_of
 from pipeline.spec import build_as
+from pipeline.stages.about_runs.predictions import SEQUENCES, read_predictions
 from pipeline.stages.cross_attention import maps_of
 from pipeline.tasks.sequence_to_sequence import BEGIN, END, SPECIAL, SequenceToSequence, decoded
 from pipeline.tokens.character import Characters
@@ -338,6 +340,30 @@ def test_a_saved_run_is_evaluated_to_the_same(run: Path) -> None:
     again = done(run.parents[1], "stage=evaluate", f"run={run.name}", "tracking=none")
     for name in ("test/loss", "test/accuracy", "test/exact_match"):
         assert metrics_of(again)[name].value == metrics_of(run)[name].value
+    found = pipeline(run.parents[1], "stage=compare", f"stage.runs=[{run.name},{again.name}]").stdout
+    assert [line.split() for line in found.splitlines() if line.startswith(("sequences ", "answered"))] == [
+        ["sequences", "50"],
+        ["answered", "otherwise", "0"],
+    ]
+
+
+def test_whole_sequences_have_an_interval_and_their_tokens_none(run: Path) -> None:
+    found = metrics_of(run)
+    right = round(found["test/exact_match"].value * 50)
+    expected = stats.binomtest(right, 50).proportion_ci(method="wilson")
+    assert (found["test/exact_match_low"].value, found["test/exact_match_high"].value) == pytest.approx(tuple(expected))
+    assert not {"test/accuracy_low", "test/loss_low"} & found.keys()
+
+
+def test_an_edited_file_of_sequences_concludes_nothing(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "artifacts").mkdir()
+    text = (run / "artifacts/decoded.csv").read_text()
+    flipped = text.replace(",true", ",false") if ",true" in text else text.replace(",false", ",true")
+    (tmp_path / "artifacts/decoded.csv").write_text(flipped)
+    metric = metrics_of(run)["test/exact_match"]
+    assert len(read_predictions(run, SEQUENCES, metric).right) == 50
+    with pytest.raises(UserError, match=r"decoded\.csv is not of this result, perhaps edited: test/exact_match is "):
+        read_predictions(tmp_path, SEQUENCES, metric)
 
 
 @pytest.mark.wide

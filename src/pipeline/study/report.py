@@ -172,7 +172,7 @@ def _results(outcome: Outcome) -> dict[str, str]:
     """Every result with its interval, over several seeds or by the test examples of one run; then each seed's test
     accuracy in one column."""
     metrics, found = outcome.metrics, dict[str, str]()
-    by = "" if "seed" in map(outcome.role, metrics) else "by the test examples "
+    by = "" if "seed" in map(outcome.role, metrics) else "by the test examples: "
     for key, value in metrics.items():
         if outcome.role(key) != "value":
             continue

@@ -19,7 +19,7 @@ OF_MODELS = (
     "That is of these two trained models. Another seed trains another model: several seeds of each (stage=seeds) show "
     "whether their settings differ."
 )
-OF_ONE_MODEL = "Both have the same weights: they differ in how these are computed with."
+OF_ONE_MODEL = "Both runs use the same weights: only the arithmetic differs, as by backend or precision."
 Row = tuple[str, str]
 Unlike = Callable[[Sequence[Account], str], bool]
 
