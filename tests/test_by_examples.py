@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 from command import DIGITS, TORCH_THEN_WIDE, done, pipeline, refused, runs, write_files
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from scipy import stats
 from scipy.stats.contingency import crosstab
 
@@ -27,9 +30,11 @@ from pipeline.metrics.perplexity import Perplexity
 from pipeline.metrics.root_mean_squared_error import RootMeanSquaredError
 from pipeline.metrics.total import Total
 from pipeline.report.intervals import LEAST_EXAMPLES, by_examples, half_width, of_share, paired_shares
+from pipeline.runs.differences import account_of
 from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.result import Metric, metrics_of
 from pipeline.stages.about_runs.predictions import CLASSES, NUMBERS, read_predictions
+from pipeline.stages.about_runs.same_examples import print_paired
 from pipeline.stages.measuring import Measured, add_to
 from pipeline.tasks.classification import Classification
 from pipeline.tasks.language_modelling import LanguageModelling
@@ -413,6 +418,17 @@ def test_runs_that_were_tested_on_other_examples_are_not_paired(folder: Path) ->
     finally:
         path.write_bytes(kept)
     assert "test/accuracy is of other test examples, or was measured otherwise" in found
+
+
+def test_the_mean_of_several_seeds_is_not_paired(folder: Path) -> None:
+    """Its folder has the predictions of the first seed."""
+    accounts = [account_of(run) for run in runs(folder)[:2]]
+    seeds = {"seed_0/test_accuracy": Metric("seed_0/test_accuracy", 0.5, role="seed")}
+    accounts[0] = replace(accounts[0], metrics={**accounts[0].metrics, **seeds})
+    text = io.StringIO()
+    print_paired(Console(file=text, width=80), accounts, "ab", lambda *_: False)
+    said = "not compared example by example: a is of several seeds; name the run of one of them"
+    assert " ".join(text.getvalue().split()) == said
 
 
 def test_a_value_that_is_not_a_number_reproduces_nothing(tmp_path: Path) -> None:
