@@ -232,7 +232,7 @@ class Metric(Part):
     def of_examples(self, outputs: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
         """What each example of a batch gives, (N,), of a metric that is the mean of that: True where the example is
         right, of a share, or a number. The result then has the interval of the mean by the test examples. None: it has
-        none, as of a metric that is no mean over examples.
+        none, as of a metric that is not a mean over examples.
 
         It is asked only where the task has independent examples (`Task.independent`) and each is a row here.
         """

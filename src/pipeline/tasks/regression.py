@@ -83,7 +83,7 @@ class RegressionJudge(Judge):
         )
 
     def intervals(self) -> Mapping[str, Interval]:
-        """Of the mean absolute error. A root and R² are no means over examples."""
+        """Of the mean absolute error. A root and R² are not means over examples."""
         actual, predicted = self._whole()
         found = by_examples(np.abs(predicted - actual).mean(axis=1))
         return {} if found is None else {"test/mean_absolute_error": found}
