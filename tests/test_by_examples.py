@@ -57,6 +57,15 @@ def test_the_interval_of_a_share_holds_it_within_0_and_1_and_mirrors(case: tuple
     assert (found.low, found.high) == pytest.approx((1 - mirrored.high, 1 - mirrored.low), abs=1e-12)
 
 
+@given(counts)
+def test_the_interval_of_a_share_is_that_of_scipy(case: tuple[int, int]) -> None:
+    found = of_share(*case)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx(
+        tuple(stats.binomtest(*case).proportion_ci(method="wilson")), abs=1e-12
+    )
+
+
 @pytest.mark.parametrize("n", [0, 1])
 def test_of_too_few_examples_there_is_no_interval(n: int) -> None:
     assert of_share(n, n) is None

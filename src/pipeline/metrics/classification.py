@@ -37,14 +37,14 @@ def among_five(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return (best == labels[:, None]).any(axis=1)
 
 
-def surprise(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def negative_log_likelihood(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Of each image (N,) the negative log-probability of the true class, in nats."""
     return -log_softmax(logits)[np.arange(len(labels)), labels]
 
 
 def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
     """Mean negative log-probability of the true class, in nats."""
-    return float(surprise(logits, labels).mean())
+    return float(negative_log_likelihood(logits, labels).mean())
 
 
 def distances(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -19,4 +19,4 @@ class CrossEntropy(MeanOverExamples):
     unit = "nats"
 
     def each(self, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        return classification.surprise(logits, labels)
+        return classification.negative_log_likelihood(logits, labels)
