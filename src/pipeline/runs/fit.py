@@ -56,7 +56,27 @@ class Observation:
     tf32_by: str = NOT_SEEN
 
 
-class Predictor(ABC):
+class Passes(ABC):
+    """A model whose passes can be timed."""
+
+    @abstractmethod
+    def settings(self) -> AbstractContextManager[None]:
+        """The framework's process-wide settings, inside of which `forward` is called."""
+
+    @abstractmethod
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        """Outputs (B, ...) in the host's memory: in float64 if the model gives that, else in float32."""
+
+    @abstractmethod
+    def flop(self, x: np.ndarray) -> float | None:
+        """Floating-point operations of the matrix products of a pass over a batch; None where they cannot be read."""
+
+    @abstractmethod
+    def peak_memory(self) -> dict[str, int]:
+        """The most bytes so far: `process_bytes`, and on a GPU `device_bytes` of the framework's allocator."""
+
+
+class Predictor(Passes):
     """A trained model on its device. Called with a batch of inputs (see Data.inputs), it gives outputs (B, ...) in
     float64, at the run's precision.
 
@@ -77,28 +97,12 @@ class Predictor(ABC):
             return self.forward(x).astype(np.float64)
 
     @abstractmethod
-    def settings(self) -> AbstractContextManager[None]:
-        """The framework's process-wide settings, inside of which `forward` is called."""
-
-    @abstractmethod
-    def forward(self, x: np.ndarray) -> np.ndarray:
-        """Outputs (B, ...) in the host's memory: in float64 if the model gives that, else in float32."""
-
-    @abstractmethod
     def observe(self, x: np.ndarray) -> Observation:
         """What a pass over a batch runs."""
 
     @abstractmethod
-    def flop(self, x: np.ndarray) -> float | None:
-        """Floating-point operations of the matrix products of a pass over a batch; None where they cannot be read."""
-
-    @abstractmethod
     def cpu_threads(self, batch: int) -> int | None:
         """CPU threads of an operation in a pass over so many examples; None where the framework chooses."""
-
-    @abstractmethod
-    def peak_memory(self) -> dict[str, int]:
-        """The most bytes so far: `process_bytes`, and on a GPU `device_bytes` of the framework's allocator."""
 
 
 @dataclass(frozen=True)

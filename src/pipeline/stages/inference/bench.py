@@ -6,13 +6,16 @@ import math
 import statistics
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from pipeline.machine.memory import forget_process_peak
+from pipeline.machine.others import Others
 from pipeline.machine.precision import FORMATS, SAME_WITHIN
-from pipeline.runs.fit import Predictor
+from pipeline.runs.fit import Passes
+from pipeline.runs.run import Run
 
 WARM_UP = 3  # calls of each size before any is timed, beside its first
 TAIL = 100  # calls from which on a 99th percentile is one
@@ -44,6 +47,11 @@ class Timed:
         return statistics.median(self.calls)
 
     @property
+    def latencies_s(self) -> list[float]:
+        """The median of each round."""
+        return [statistics.median(found) for found in self.rounds]
+
+    @property
     def tail_s(self) -> float | None:
         """Below which 99 of 100 calls stay; None of too few."""
         return float(np.quantile(self.calls, 0.99)) if len(self.calls) >= TAIL else None
@@ -59,7 +67,7 @@ class Bench:
     more.
     """
 
-    def __init__(self, predictor: Predictor, x: np.ndarray, batches: Sequence[int]) -> None:
+    def __init__(self, predictor: Passes, x: np.ndarray, batches: Sequence[int]) -> None:
         self.predictor, self.x = predictor, x
         self.first: dict[int, np.ndarray] = {}
         with predictor.settings():
@@ -122,3 +130,19 @@ class Bench:
             self.predictor.forward(batch)
             taken.append(time.perf_counter() - began)
         one.rounds.append(taken)
+
+
+def in_turns(benches: Sequence[Bench], rounds: int, seconds: float, run: Run) -> float | None:
+    """Rounds of all sizes of all models, in turns, the models side by side at each size. Returns which part of the
+    cores other processes had meanwhile."""
+    with closing(run.progress("timing", total=rounds)) as progress, ExitStack() as settings:
+        for bench in benches:
+            settings.enter_context(bench.predictor.settings())
+            bench.warm_up()
+        turns = sorted(((bench, one) for bench in benches for one in bench.right), key=lambda turn: turn[1].batch)
+        others = Others()
+        for number in range(rounds):
+            for bench, one in turns:
+                bench.measure(one, seconds)
+            progress.advance(1, f"round {number + 1} of {rounds}")
+        return others.share()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -19,7 +18,7 @@ from pipeline.datasets.loading import check_saved, load_data
 from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.host import cpu_name
-from pipeline.machine.others import Others, said_of
+from pipeline.machine.others import said_of
 from pipeline.runs import receipt
 from pipeline.runs.beside import with_figures
 from pipeline.runs.fit import Predict, Predictor
@@ -27,7 +26,7 @@ from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.runs.saved import check_outputs, compiled_steps, saved_weights
 from pipeline.spec import spec
-from pipeline.stages.inference.bench import Bench
+from pipeline.stages.inference.bench import Bench, in_turns
 from pipeline.stages.inference.tables import Found
 from pipeline.stages.measuring import Measured, input_dtype, measure, said_of_metrics
 from pipeline.stages.training_table import precision_row
@@ -88,7 +87,7 @@ class Inference(Stage):
         kept = receipt.of_saved(experiment, resolved, saved, data.sha256, seen)
         receipt.refuse(receipt.problems(kept), experiment)
         machine = partial(importlib.import_module(experiment.backend.probe).machine, experiment, resolved)
-        before, others, after = machine(), self._time(bench, run), machine()
+        before, others, after = machine(), in_turns([bench], self.rounds, self.seconds, run), machine()
         passes = [
             {
                 "batch": one.batch,
@@ -141,17 +140,6 @@ class Inference(Stage):
         """The outputs of the examples of the largest batch (N, ...) by passes that are not compiled."""
         size, largest = experiment.training.evaluation_batch_size, max(self.batches)
         return np.concatenate([predict(x[at : min(at + size, largest)]) for at in range(0, largest, size)])
-
-    def _time(self, bench: Bench, run: Run) -> float | None:
-        """Rounds of all sizes, in turns. Returns which part of the cores other processes had meanwhile."""
-        with closing(run.progress("timing", total=self.rounds)) as progress, bench.predictor.settings():
-            bench.warm_up()
-            others = Others()
-            for number in range(self.rounds):
-                for one in bench.right:
-                    bench.measure(one, self.seconds)
-                progress.advance(1, f"round {number + 1} of {self.rounds}")
-            return others.share()
 
     def _notes(self, data: Data) -> Sequence[str]:
         """What a reader of the times should know."""
