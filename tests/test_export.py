@@ -23,7 +23,8 @@ from pipeline.backends.torch.export import WRITERS
 from pipeline.datasets.normalisation import Normalisation
 from pipeline.errors import RunError, UserError
 from pipeline.runs.json_files import read_json
-from pipeline.stages.export import WRITTEN_BY, Export, compare, read_back, said_of_rounding
+from pipeline.stages.export import WRITTEN_BY, Export, compare, said_of_rounding
+from pipeline.stages.export_read import read_back
 
 TORCH = ("safetensors", *(pytest.param(name, marks=pytest.mark.wide) for name in ("torch_export", "torch", "onnx")))
 KERAS = [(name, form) for name in ("jax", "tensorflow") for form in WRITTEN_BY[name]]
@@ -132,8 +133,8 @@ def test_what_cannot_be_exported_is_refused_before_the_run(torch_run: Path, tmp_
         return refused(folder, "stage=export", run, *arguments)
 
     assert (
-        "stage.format=keras with backend=torch: it writes safetensors, torch, torch_export, onnx; backend=tensorflow"
-        in (said("stage.format=keras"))
+        "stage.format=keras with backend=torch: it writes safetensors, torch, torch_export, onnx, onnx_int8; "
+        "backend=tensorflow" in said("stage.format=keras")
     )
     assert "stage.format=saved_model with backend=jax: it writes safetensors, keras; backend=tensorflow writes" in (
         said("stage.format=saved_model", "backend=jax")

@@ -121,7 +121,7 @@ def test_the_graphs_are_those_that_the_command_makes(table: dict[str, dict[str, 
     assert table["graphs"]["PyTorch"].says == said
     for name, kind in (("TensorFlow", "saved_model"), ("JAX", "jax_export")):
         assert f"; saved as {kind}, and" in table["graphs"][name].says
-    assert table["models out"]["PyTorch"].says == "torch_export, onnx"
+    assert table["models out"]["PyTorch"].says == "torch_export, onnx, onnx_int8"
 
 
 def test_a_cell_follows_the_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

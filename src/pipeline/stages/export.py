@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from pipeline.backends.shared.exported import OF_WEIGHTS, READER, Exported
+from pipeline.backends.shared.exported import OF_WEIGHTS, Exported
 from pipeline.contracts import Stage
 from pipeline.contracts.physics import Problem
 from pipeline.datasets import Data
@@ -37,35 +36,35 @@ from pipeline.runs.run import Run
 from pipeline.runs.saved import saved_weights
 from pipeline.runs.weights import Weights
 from pipeline.spec import spec
+from pipeline.stages.export_int8 import INT8, LARGEST, check_int8, quantized
+from pipeline.stages.export_read import EXAMPLES, read_back
 from pipeline.stages.measuring import input_dtype
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
 
 WRITTEN_BY = {  # the formats of each backend
-    "torch": ("safetensors", "torch", "torch_export", "onnx"),
+    "torch": ("safetensors", "torch", "torch_export", "onnx", "onnx_int8"),
     "tensorflow": ("safetensors", "keras", "saved_model"),
     "jax": ("safetensors", "keras"),
 }
 WEIGHTS_ALONE = ("safetensors", "torch")  # the others are programs, which compute outputs
-PACKAGES = {"safetensors": ("safetensors",), "onnx": ("onnx", "onnxscript", "onnxruntime")}
-EXAMPLES = 64  # of the test set, on which the outputs are compared
-# onnxruntime sends its maker the name and hashes of a model; what the user sets stands.
-QUIET = {"ORT_DISABLE_TELEMETRY": "1"}
-LONG = 600.0  # seconds for another process to import a framework, read and compute
+OF_ONNX = ("onnx", "onnxscript", "onnxruntime")
+PACKAGES = {"safetensors": ("safetensors",), "onnx": OF_ONNX, "onnx_int8": OF_ONNX}
 
 
 @spec
 class Export(Stage):
-    """`format`: safetensors, torch, torch_export, onnx, keras or saved_model. `path`: the folder to write (none: in
-    the run's artifacts).
+    """`format`: safetensors, torch, torch_export, onnx, onnx_int8, keras or saved_model. `path`: the folder to write
+    (none: in the run's artifacts).
 
-    What is written computes in float32, or in float64 where the run did.
+    What is written computes in float32, or in float64 where the run did; onnx_int8 in eight-bit integers.
     """
 
     starts_from_run: ClassVar[bool] = True
     by: ClassVar[str] = "export"
     headline: ClassVar[str] = "export/largest_difference"
+    otherwise: ClassVar[tuple[str, ...]] = (LARGEST,)  # of integers, which differ by more than rounding
 
     format: str = "safetensors"
     path: str | None = None
@@ -84,6 +83,8 @@ class Export(Stage):
                 f"stage.format={self.format} with backend={backend}: it writes {', '.join(WRITTEN_BY[backend])}; "
                 f"{others} writes {self.format}, if the model has a builder for it"
             )
+        if self.format == INT8:
+            check_int8(experiment)
         check_installed({f"stage.format={self.format}": PACKAGES.get(self.format, ())})
         if self.path is not None and as_named(self.path).exists():
             raise self._taken()
@@ -101,12 +102,15 @@ class Export(Stage):
         notes = check_saved(source, saved, data)
         plain = on_cpu(resolved)
         tried = outputs_of_run(experiment, data, saved, plain)
-        folder = run.artifact(f"export/{self.format}")
+        folder, int8 = run.artifact(f"export/{self.format}"), None
         try:
             folder.mkdir()
-            wrote = self._written(experiment, data, saved, plain, folder, tried.x)
-            read = read_back(self.format, folder, tried.x, experiment.backend.name)
-            difference = compare(wrote, read, tried.expected, self.format)
+            with self._program(folder) as program:
+                wrote = self._written(experiment, data, saved, plain, program, tried.x)
+                read = read_back(self._writes, program, tried.x, experiment.backend.name)
+                difference = compare(wrote, read, tried.expected, self._writes)
+                if self.format == INT8:
+                    int8 = quantized(experiment, plain, data, run, program, folder)
         except BaseException:  # also when it is stopped: what has not been compared is not left lying about
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -121,15 +125,32 @@ class Export(Stage):
         about = {"format": self.format, "computes_in": list(wrote.dtypes), "largest_difference": difference}
         hashes = {str(path.relative_to(folder)): _sha256(path) for path in files}
         kept = receipt.of_saved(experiment, plain, saved, data.sha256)
+        kept["versions"] |= {name: receipt.version_of(name) for name in PACKAGES.get(self.format, ())}
+        bytes_written = count("export/bytes", sum(path.stat().st_size for path in files), "bytes")
+        rows = _rows(source, folder, files, wrote, difference, len(tried.x), resolved, self.format == INT8)
+        if int8 is not None:
+            run.journal.write_receipt({**kept, **int8.receipt, "export": {**int8.about(about), "files": hashes}})
+            return int8.result(run, f"{source.name} in int8", bytes_written, rows, notes)
         run.journal.write_receipt({**kept, "export": {**about, "files": hashes}})
         return Result(
-            metrics=(
-                Metric("export/largest_difference", difference, direction="min"),
-                count("export/bytes", sum(path.stat().st_size for path in files), "bytes"),
-            ),
-            table=tuple(_rows(source, folder, files, wrote, difference, len(tried.x), resolved)),
+            metrics=(Metric("export/largest_difference", difference, direction="min"), bytes_written),
+            table=tuple(rows),
             notes=notes,
         )
+
+    @property
+    def _writes(self) -> str:
+        """The format that the backend writes: integers are made of a program in float32."""
+        return "onnx" if self.format == INT8 else self.format
+
+    @contextlib.contextmanager
+    def _program(self, folder: Path) -> Iterator[Path]:
+        """Where the backend writes: into the export, or what is not kept elsewhere."""
+        if self._writes == self.format:
+            yield folder
+            return
+        with tempfile.TemporaryDirectory() as other:
+            yield Path(other)
 
     def _written(
         self, experiment: Experiment, data: Data, saved: Weights, plain: Resolved, folder: Path, x: np.ndarray
@@ -137,7 +158,7 @@ class Export(Stage):
         """What the backend writes into the folder."""
         module = importlib.import_module(experiment.backend.module(self.by))
         two = np.resize(x, (2, *x.shape[1:]))  # a single example twice: a batch of one is traced as a fixed size
-        written: Exported = module.write(experiment, data, saved, plain, self.format, folder, two)
+        written: Exported = module.write(experiment, data, saved, plain, self._writes, folder, two)
         return written
 
     def _moved(self, folder: Path) -> Path:
@@ -196,29 +217,6 @@ def outputs_of_run(experiment: Experiment, data: Data, saved: Weights, plain: Re
     if data.normalisation is not None:
         expected = predict(data.normalisation.of_rounded(x))
     return Tried(x, own, expected)
-
-
-def read_back(form: str, folder: Path, x: np.ndarray, backend: str) -> Mapping[str, np.ndarray]:
-    """What a process that cannot import this package reads, and its outputs for `x`. Raises RunError."""
-    with tempfile.TemporaryDirectory() as temporary:
-        inputs, target = Path(temporary) / "inputs.npz", Path(temporary) / "read.npz"
-        np.savez(inputs, x=x)
-        chosen = {"CUDA_VISIBLE_DEVICES": "-1", "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"}
-        environment = {**QUIET, **os.environ, **chosen}
-        if x.dtype == np.float64:
-            environment["JAX_ENABLE_X64"] = "true"
-        command = [sys.executable, "-I", str(READER), form, str(folder), str(inputs), str(target)]
-        try:
-            done = subprocess.run(
-                command, cwd=temporary, env=environment, capture_output=True, text=True, timeout=LONG, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise RunError(f"stage.format={form}: was not read within {LONG:.0f} s") from None
-        if done.returncode != 0:
-            lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-            raise RunError(f"stage.format={form}: cannot be read without this package: {lines[-1][:300]}")
-        with np.load(target) as read:
-            return {name: read[name] for name in read.files}
 
 
 def write_normalisation(folder: Path, data: Data, by: Normalisation) -> None:
@@ -307,16 +305,18 @@ def _rows(
     difference: float,
     examples: int,
     resolved: Resolved,
+    quantized: bool,
 ) -> list[tuple[str, str]]:
+    """`quantized`: what was written and compared is what the integers are made of."""
+    shown = [(str(path.relative_to(folder)), size(path.stat().st_size)) for path in files[:10]]
     computes = ", ".join(wrote.dtypes)
     if resolved.precision not in ("fp32", "fp64"):
         computes += f"; the run's own precision was {resolved.precision}"
     what = f"the outputs of {examples} test examples" if wrote.program else "the tensors"
     rows: list[tuple[str, Any]] = [("run", source.name)]
-    rows.append(("computes in" if wrote.program else "holds", computes))
+    rows.append(("made of" if quantized else "computes in" if wrote.program else "holds", computes))
     differ = f"differ by {difference:.1e} at most" if difference else "are the same"
-    rows.append(("read back", f"without this package: {what} {differ}"))
-    shown = [(str(path.relative_to(folder)), size(path.stat().st_size)) for path in files[:10]]
+    rows.append(("float32 read back" if quantized else "read back", f"without this package: {what} {differ}"))
     return [*rows, ("folder", str(folder)), *shown]
 
 

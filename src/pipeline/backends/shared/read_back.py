@@ -1,13 +1,15 @@
-"""Read an export back without this package: `python -I read_back.py <format> <folder> <inputs.npz> <read.npz>`.
+"""Read an export back without this package: `python -I read_back.py <format> <folder> <x.npy> <read.npz> <batch>`.
 
-`inputs.npz` has the batch `x`; `read.npz` gets `outputs`, those of the first example `alone`, and each tensor as
-`tensor/<name>`, of bfloat16, which NumPy lacks, as float32. It imports nothing of this package and refuses that
-anything else does. Keras computes on the backend that KERAS_BACKEND names.
+`x.npy` has the inputs; `read.npz` gets the `outputs` of all, computed in batches, those of the first example `alone`,
+and each tensor as `tensor/<name>`, of bfloat16, which NumPy lacks, as float32. It imports nothing of this package and
+refuses that anything else does. Keras computes on the backend that KERAS_BACKEND names.
 """
 
 import contextlib
 import sys
 from pathlib import Path
+
+ONNX = {"onnx": "model.onnx", "onnx_int8": "model_int8.onnx"}  # the file of each format
 
 
 class Without:
@@ -28,10 +30,10 @@ def read(form, folder):  # type: ignore[no-untyped-def]
         tensors = load_file(folder / "model.safetensors")
         narrow = {name: one.astype("float32") for name, one in tensors.items() if one.dtype.name == "bfloat16"}
         return None, {**tensors, **narrow}
-    if form == "onnx":
+    if form in ONNX:
         import onnxruntime
 
-        session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(folder / ONNX[form], providers=["CPUExecutionProvider"])
         name = session.get_inputs()[0].name
         return lambda x: session.run(None, {name: x})[0], {}
     if form == "saved_model":
@@ -61,16 +63,18 @@ def read_torch(form, folder):  # type: ignore[no-untyped-def]
     return lambda x: script(torch.from_numpy(x)).numpy(), {name: one.numpy() for name, one in tensors.items()}
 
 
-def main(form, folder, inputs, target):  # type: ignore[no-untyped-def]
-    """Read, compute all of the batch and its first example alone, and write."""
+def main(form, folder, inputs, target, batch):  # type: ignore[no-untyped-def]
+    """Read, compute all of x and its first example alone, and write."""
     sys.meta_path.insert(0, Without())
     import numpy as np
 
     run, tensors = read(form, Path(folder))
     found = {f"tensor/{name}": tensor for name, tensor in tensors.items()}
-    x = np.load(inputs)["x"]
-    outputs = {} if run is None else {"outputs": run(x), "alone": run(x[:1])}
-    np.savez(target, **found, **outputs)
+    if run is not None:
+        x, size = np.load(inputs, mmap_mode="r"), int(batch)
+        parts = [run(np.array(x[first : first + size])) for first in range(0, len(x), size)]
+        found |= {"outputs": np.concatenate(parts), "alone": run(np.array(x[:1]))}
+    np.savez(target, **found)
 
 
 if __name__ == "__main__":

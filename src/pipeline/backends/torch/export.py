@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import re
 import traceback
-import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from pipeline.backends.shared.exported import Exported
+from pipeline.backends.shared.exported import Exported, quietly
 from pipeline.backends.torch.lowering import Lowering
 from pipeline.backends.torch.net import made
 from pipeline.backends.torch.settings import runtime_settings
@@ -49,7 +47,7 @@ def write(
     format cannot hold.
     """
     lowering = Lowering(resolved)
-    with runtime_settings(experiment, resolved), _quiet(), lowering.defaults():
+    with runtime_settings(experiment, resolved), quietly(), lowering.defaults():
         net = lowering.moved(made(experiment.data_model, data.task.shapes))
         weights.to_torch(net, saved, "the saved run")
         net.eval().requires_grad_(False)
@@ -196,19 +194,6 @@ def _of_onnx(program: torch.export.ExportedProgram, error: BaseException) -> str
     short = operator.split(".")[1]  # ONNX decomposes aten.special_bessel_j0 to prims.bessel_j0 before it gives up
     layer = next((_of_node(node) for node in program.graph.nodes if short in str(node.target)), "")
     return f"stage.format=onnx: cannot hold {operator}{layer}; ONNX has no such operator"
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without torch's warnings and logs about its internals, a graph of the whole model among them."""
-    before = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
 
 
 def _of_node(node: Any) -> str:

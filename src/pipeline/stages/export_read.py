@@ -1,0 +1,44 @@
+"""What a process without this package makes of an export."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.backends.shared.exported import QUIET, READER
+from pipeline.errors import RunError
+
+EXAMPLES = 64  # of the test set, on which the outputs are compared
+LONG = 600.0  # seconds for another process to import a framework, read and compute
+
+
+def read_back(
+    form: str, folder: Path, x: np.ndarray | Path, backend: str, batch: int = EXAMPLES
+) -> Mapping[str, np.ndarray]:
+    """What a process that cannot import this package reads, and its outputs for `x`, an array or a file of one, in
+    batches. Raises RunError."""
+    with tempfile.TemporaryDirectory() as temporary:
+        inputs, target = x if isinstance(x, Path) else Path(temporary) / "x.npy", Path(temporary) / "read.npz"
+        if not isinstance(x, Path):
+            np.save(inputs, x)
+        double = np.load(inputs, mmap_mode="r").dtype == np.float64
+        chosen = {"CUDA_VISIBLE_DEVICES": "-1", "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"}
+        environment = {**QUIET, **os.environ, **chosen, **({"JAX_ENABLE_X64": "true"} if double else {})}
+        command = [sys.executable, "-I", str(READER), form, str(folder), str(inputs), str(target), str(batch)]
+        try:
+            done = subprocess.run(
+                command, cwd=temporary, env=environment, capture_output=True, text=True, timeout=LONG, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise RunError(f"stage.format={form}: was not read within {LONG:.0f} s") from None
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+            raise RunError(f"stage.format={form}: cannot be read without this package: {lines[-1][:300]}")
+        with np.load(target) as read:
+            return {name: read[name] for name in read.files}
