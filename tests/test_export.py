@@ -139,7 +139,7 @@ def test_what_cannot_be_exported_is_refused_before_the_run(torch_run: Path, tmp_
     assert "stage.format=saved_model with backend=jax: it writes safetensors, keras; backend=tensorflow writes" in (
         said("stage.format=saved_model", "backend=jax")
     )
-    assert "stage.format=h5: no such choice; choose from keras, onnx, safetensors" in said("stage.format=h5")
+    assert "stage.format=h5: no such choice; choose from keras, onnx, onnx_int8, safetensors" in said("stage.format=h5")
     assert f"stage.path={tmp_path}: exists already" in said(f"stage.path={tmp_path}")
     assert "precision=bf16 with stage=export: what is written computes in fp32" in said("precision=bf16")
 

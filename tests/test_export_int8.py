@@ -18,9 +18,10 @@ from in_backend import experiment
 from sklearn.datasets import load_digits
 
 from pipeline.backends.shared.onnx_int8 import OnnxPasses, Operators, Scheme, operators_in, quantize, scheme_for
-from pipeline.errors import RunError, UserError
+from pipeline.errors import Impossible, RunError, UserError
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import metrics_of
+from pipeline.stages.export import Export
 from pipeline.stages.export_int8 import (
     CALIBRATED,
     calibration_rows,
@@ -234,6 +235,12 @@ def test_times_that_overlap_show_no_gain() -> None:
     assert times_faster(slow, timed(2.0, 2.1, 1.9, 4.0, 2.2)) == "overlap"
 
 
+def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.machine.installed.is_installed", lambda name: name != "onnxruntime")
+    with pytest.raises(Impossible, match=r"^stage.format=onnx_int8: onnxruntime is not installed; .*\[export\]'$"):
+        Export(format="onnx_int8").check(experiment("torch"))
+
+
 def test_what_is_not_quantized_is_refused_by_name(both: tuple[Path, Path]) -> None:
     source = both[0]
     folder, run = source.parents[1], f"run={source.name}"
@@ -278,7 +285,9 @@ class Weighted(Model):
 def test_a_model_without_a_product_is_not_exported(tmp_path: Path) -> None:
     write_files(tmp_path, {"own.py": OWN, "conf/model/weighted.yaml": "# Mine.\n_target_: own.Weighted\n"})
     own = {"PIPELINE_MODULES": "own", "PYTHONPATH": str(tmp_path)}
-    source = done(tmp_path, "--config-dir=conf", *DIGITS, "stage=train", "model=weighted", **own)
+    source = done(
+        tmp_path, "--config-dir=conf", *DIGITS, "stage=train", "model=weighted", "precision.strict=false", **own
+    )
     ended = pipeline(tmp_path, *INT8, f"run={source.name}", **own)
     assert ended.returncode != 0 and "Traceback" not in ended.stderr
     assert "no matrix product or convolution of the quantized program runs in integers" in ended.stderr
