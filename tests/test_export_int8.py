@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,10 +30,12 @@ from pipeline.stages.export_int8 import (
     check_int8,
     check_numbers,
     difference,
+    judged,
     times_faster,
 )
 from pipeline.stages.inference.bench import Timed
-from pipeline.tasks.classification import Classification
+from pipeline.tasks import Judge
+from pipeline.tasks.classification import Classification, ClassificationJudge
 from pipeline.tasks.regression import Regression
 
 INT8 = ("stage=export", "stage.format=onnx_int8")
@@ -202,6 +206,26 @@ def test_operators_in_a_branch_are_counted(tmp_path: Path) -> None:
     assert operators_in(tmp_path / "if.onnx") == {"If": 1, "Gemm": 2}
 
 
+SENDS_NOTHING = """
+import sys
+from pathlib import Path
+from pipeline.backends.shared.onnx_int8 import OnnxPasses
+
+OnnxPasses(Path(sys.argv[1]))
+"""
+
+
+def test_quantizing_sends_nobody_what_it_read(tmp_path: Path) -> None:
+    """ONNX Runtime keeps what it sends in the user's folder; where tests are run for each commit it sends nothing."""
+    home, file = tmp_path / "home", program(tmp_path / "float.onnx", "Gemm")
+    home.mkdir()
+    unset = [name for name in os.environ if name in ("CI", "ORT_DISABLE_TELEMETRY") or name.endswith("_ACTIONS")]
+    kept = {name: value for name, value in environment().items() if name not in unset}
+    command = [sys.executable, "-c", SENDS_NOTHING, str(file)]
+    subprocess.run(command, env={**kept, "HOME": str(home), "XDG_CACHE_HOME": str(home)}, check=True)
+    assert list(home.iterdir()) == []
+
+
 def test_what_onnx_runtime_cannot_quantize_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "damaged.onnx").write_bytes(b"no program")
     with pytest.raises(RunError, match=r"^stage.format=onnx_int8: ONNX Runtime cannot quantize this model \(.*32$"):
@@ -214,6 +238,23 @@ def test_a_nan_fails() -> None:
     outputs[2, 1] = np.nan
     with pytest.raises(RunError, match="the program in int8 gives nan for test example 34"):
         check_numbers("int8", outputs, 32)
+
+
+def test_a_judge_that_asks_the_model_is_refused() -> None:
+    """Only the test set goes through the files: any other question would get the answers of other examples."""
+
+    class Asking(ClassificationJudge):
+        def ask(self, predict: Any, x: np.ndarray, y: np.ndarray) -> None:
+            predict(x[np.argsort(y)])
+
+    class Asked(Classification):
+        def judge(self, loss: Any) -> Judge:
+            return Asking(self, loss)
+
+    config: Any = experiment("torch")
+    data: Any = SimpleNamespace(task=Asked((8, 8, 1), ("a", "b")))
+    with pytest.raises(RunError, match=r"^stage.format=onnx_int8: the judge of Asked asks the model about other"):
+        judged(config, config, data, config, "int8", np.zeros((3, 2)))
 
 
 def test_answers_and_numbers_that_differ() -> None:

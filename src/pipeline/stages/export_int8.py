@@ -160,12 +160,13 @@ class Quantized:
             f"{one.value:,.0f} of {of:,} answers differ" if one.kind == "count" else f"{_word(one)} {figure(one.value)}"
             for one in self._differences
         ]
+        largest = float(np.max(np.abs(self.both["float32"].outputs)))
         integers = sum(found.in_integers.values())
         products = f"{integers} of {integers + sum(found.in_float.values())} matrix products and convolutions"
         left = f"; in float: {listed(found.in_float)}" if found.in_float else ""
         others = said_of(self.others)
         return [
-            ("outputs", "; ".join(answers)),
+            ("outputs", f"{'; '.join(answers)}; of outputs up to {figure(largest)} in float32"),
             ("in integers", f"{products} ({listed(found.in_integers)}){left}"),
             ("other operators", listed(found.others)),
             ("calibrated", f"by {self.calibration['examples']:,} training examples, seed {self.calibration['seed']}"),
@@ -186,18 +187,19 @@ def quantized(
     experiment: Experiment, resolved: Resolved, data: Data, run: Run, program: Path, folder: Path
 ) -> Quantized:
     """Quantize what lies in the folder `program` into `folder`, then pass the whole test set through both, and time
-    them. Raises RunError where nothing runs in integers, and where an output is no number."""
+    them. Raises RunError where nothing runs in integers, and for a NaN."""
     given = replace(data, normalisation=None)  # a program takes x before it is normalised
     scheme, rows = scheme_here(), calibration_rows(len(data.train), experiment.seed)
     source, target = program / FILES["float32"], folder / FILES["int8"]
     quantize(source, target, given.scaled(data.train.x[rows], input_dtype(resolved)), scheme)
     passes = {"float32": OnnxPasses(source), "int8": OnnxPasses(target)}
     operators = Operators.of(passes["int8"].operators)
-    both = {}
+    both, batch = {}, experiment.training.evaluation_batch_size
     with tempfile.TemporaryDirectory() as temporary:
-        x = write_inputs(Path(temporary) / "x.npy", given, experiment.training.evaluation_batch_size, resolved)
+        x = write_inputs(Path(temporary) / "x.npy", given, batch, resolved)
         for name, where in (("float32", program), ("int8", folder)):
-            read = read_back(FORMS[name], where, x, experiment.backend.name, experiment.training.evaluation_batch_size)
+            # No limit of time: the test set may be large.
+            read = read_back(FORMS[name], where, x, experiment.backend.name, batch, limit_s=None)
             measured, judge = judged(experiment, resolved, given, run, name, read["outputs"])
             bench = Bench(
                 passes[name], examples(given, max(Inference().batches), input_dtype(resolved)), Inference().batches
@@ -233,6 +235,11 @@ def judged(
 ) -> tuple[Measured, Judge]:
     """What the run's own judge says of outputs (N, ...) that another process has computed."""
     judge, left = data.task.judge(experiment.loss), outputs
+    if type(judge).ask is not Judge.ask:
+        raise RunError(
+            f"stage.format={INT8}: the judge of {type(data.task).__name__} asks the model about other inputs than the "
+            "test set's, which are not passed through the file; stage.format=onnx writes this model in float32"
+        )
 
     def predict(x: np.ndarray) -> np.ndarray:  # batch by batch, in the order in which they were computed
         nonlocal left

@@ -19,7 +19,7 @@ LONG = 600.0  # seconds for another process to import a framework, read and comp
 
 
 def read_back(
-    form: str, folder: Path, x: np.ndarray | Path, backend: str, batch: int = EXAMPLES
+    form: str, folder: Path, x: np.ndarray | Path, backend: str, batch: int = EXAMPLES, limit_s: float | None = LONG
 ) -> Mapping[str, np.ndarray]:
     """What a process that cannot import this package reads, and its outputs for `x`, an array or a file of one, in
     batches. Raises RunError."""
@@ -33,10 +33,10 @@ def read_back(
         command = [sys.executable, "-I", str(READER), form, str(folder), str(inputs), str(target), str(batch)]
         try:
             done = subprocess.run(
-                command, cwd=temporary, env=environment, capture_output=True, text=True, timeout=LONG, check=False
+                command, cwd=temporary, env=environment, capture_output=True, text=True, timeout=limit_s, check=False
             )
         except subprocess.TimeoutExpired:
-            raise RunError(f"stage.format={form}: was not read within {LONG:.0f} s") from None
+            raise RunError(f"stage.format={form}: was not read within {limit_s:.0f} s") from None
         if done.returncode != 0:
             lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
             raise RunError(f"stage.format={form}: cannot be read without this package: {lines[-1][:300]}")
