@@ -124,7 +124,9 @@ class Quantized:
             failed="; ".join(faults) or None,
             details=self.both["int8"].measured.details.tables,
         )
-        return with_figures(result, partial(self.both["int8"].judge.draw, run, title))
+        judge = self.both["int8"].judge
+        result = with_figures(result, partial(judge.write, run), what="predictions: not written")
+        return with_figures(result, partial(judge.draw, run, title))
 
     def _metrics(self) -> list[Metric]:
         """The integers' own under the names that a run has, float32's behind that name."""
