@@ -962,7 +962,10 @@ def test_predict_without_images(trained: dict[str, Path], pictures: tuple[Path, 
     said = refused(tmp_path, *wanted, "stage.images=[begun.png]")
     assert said.startswith("stage.images=begun.png: not a readable image (")
     said = refused(tmp_path, *wanted)
-    assert said == "stage.images=[]: name at least one image or IDX file, such as stage.images=[shoe.png]"
+    assert said == (
+        "stage.images=[]: name at least one image or IDX file, such as stage.images=[shoe.png]; a model of rows of "
+        "numbers takes stage.rows=rows.csv"
+    )
 
 
 # Other shapes of a run

@@ -127,7 +127,9 @@ def test_a_saved_run_is_evaluated_and_predict_names_its_task(trained: Any) -> No
     now, then = metrics_of(again), metrics_of(run)
     assert now["test/bits_per_byte"].value == then["test/bits_per_byte"].value
     said = refused(run.parents[1], "stage=predict", f"run={run.name}")
-    assert said.endswith("of shape [32]; stage=predict is for classes of images; stage=generate writes text")
+    assert said.endswith(
+        "its task is LanguageModelling; stage=predict takes images or rows of numbers; stage=generate writes text"
+    )
 
 
 def test_a_saved_run_is_evaluated_on_another_text(trained: Any) -> None:

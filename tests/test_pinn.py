@@ -15,7 +15,7 @@ import numpy as np
 import own_problems
 import pytest
 import yaml
-from command import done, failed, pipeline, refused, runs
+from command import done, pipeline, refused, runs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -437,7 +437,7 @@ POINTS = {
 @pytest.mark.parametrize("text", POINTS)
 def test_points_that_do_not_fit_are_refused(ode: Path, tmp_path: Path, text: str) -> None:
     (tmp_path / "points.csv").write_text(text)
-    said = failed(tmp_path, "stage=predict", f"run={ode}", "stage.points=points.csv")
+    said = refused(tmp_path, "stage=predict", f"run={ode}", "stage.points=points.csv")
     assert said.startswith("stage.points=points.csv: ")
     assert POINTS[text].split(";")[0] in said
 

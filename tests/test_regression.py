@@ -305,7 +305,7 @@ def test_other_examples_than_rows_are_refused(recipe: Path) -> None:
         (("stage.rows=none.csv",), "stage.rows=none.csv: no such file"),
         (
             ("stage.images=[a.png]",),
-            "its task is regression of shape [10]; give it rows of numbers: stage.rows=rows.csv",
+            "its task is Regression; stage.images is for classes; give it rows of numbers: stage.rows=rows.csv",
         ),
         (("stage.points=a.csv",), "stage.points=a.csv: this run solved no problem; leave it out"),
         (("stage.rows=a.csv", "stage.images=[a.png]"), "with stage.images or stage.invert: a model takes one of them"),

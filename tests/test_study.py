@@ -203,6 +203,25 @@ def test_a_repro_makes_what_is_asked_for_and_the_next_does_nothing(some: Copy) -
     assert some.dvc("repro", *SOME[2:]).count("didn't change, skipping") == len(SOME)
 
 
+def test_a_refusal_leaves_the_files_of_the_study_as_they_were(some: Copy) -> None:
+    """DVC removes a stage's outputs before it runs the stage: composed.yaml was gone after a mistake in params.yaml."""
+    names = ("composed.yaml", "study/data.json", "dvc.lock")
+    before = [some.read(name) for name in names]
+    with some.edited("params.yaml", "stage.tokens: 8", "stage.tokens: -8"):
+        done = some.command("dvc", "repro")
+    assert done.returncode != 0 and "error: params.yaml: text: stage.tokens=-8: " in done.stderr
+    assert [some.read(name) for name in names] == before
+    broken = some.folder / "conf/broken.npz"
+    broken.write_bytes(b"no archive")
+    with some.edited("params.yaml", "dataset: digits", "dataset: npz\n  dataset.file: conf/broken.npz"):
+        done = some.command("dvc", "repro")
+    assert done.returncode != 0 and "error: dataset.file=conf/broken.npz: " in done.stderr
+    assert some.read("study/data.json") == before[1]
+    broken.unlink()
+    some.dvc("repro", *SOME[2:])
+    assert [some.read(name) for name in names[:2]] == before[:2]
+
+
 def test_an_edit_reruns_what_it_decides_and_nothing_else(some: Copy) -> None:
     never_run = set(STAGES) - set(SOME)
     with some.edited("src/pipeline/models/mlp.py", "= (128,)", "= (129,)"):

@@ -37,11 +37,11 @@ stages:
   compose:
     cmd: python -m pipeline.study compose
     deps: [params.yaml, conf, src/pipeline, mine]
-    outs: [composed.yaml: {cache: false}]
+    outs: [composed.yaml: {cache: false, persist: true}]
   data:
     cmd: python -m pipeline.study data
     params: [composed.yaml: [data]]
-    outs: [study/data.json: {cache: false}]
+    outs: [study/data.json: {cache: false, persist: true}]
 """
 
 
@@ -102,6 +102,66 @@ def test_what_no_stage_can_start_from_is_one_message(
     if "no block" in expected or "this block" in expected or "add run" in expected:
         assert str(result.value).rstrip(")").endswith("blocks that train one model: trained")  # and none of the others
     assert not Path("composed.yaml").exists()
+
+
+OTHERS = {  # what is trained, beside a classifier of images
+    "text": "{stage: transformer, dataset: text, dataset.path: one.txt, training.steps: 2, schedule: constant}",
+    "table": "{stage: train, dataset: diabetes, loss: squared_error, model: mlp}",
+    "solved": "{stage: pinn, dataset: ode, solver.steps: 10}",
+}
+
+
+@pytest.mark.parametrize(
+    ("of", "block", "expected"),
+    [
+        ("trained", "stage: generate, stage.prompt: a", "run=trained: its task is Classification; stage=generate "),
+        ("solved", "stage: generate, stage.prompt: a", "run=solved: solved a problem; stage=generate takes a language"),
+        ("text", "stage: generate", "stage.prompt=null: give a text, as "),
+        ("text", "stage: generate, stage.prompt: ''", "stage.prompt='': is empty; the model needs one token at least"),
+        ("text", "stage: generate, stage.prompt: [a, '']", "stage.prompt='': is empty; "),
+        ("text", "stage: generate, stage.prompt: a, stage.stop: ['']", "stage.stop='': is empty; every text would end"),
+        ("text", "stage: predict", "run=text: its task is LanguageModelling; stage=predict takes images or rows of "),
+        ("trained", "stage: predict", "stage.images=[]: name at least one image or IDX file, such as "),
+        ("trained", "stage: predict, stage.images: [no.png]", "stage.images=no.png: no such file"),
+        ("trained", "stage: predict, stage.images: [one.txt]", "stage.images=one.txt: neither an image (.png, "),
+        ("table", "stage: predict, stage.images: [no.png]", "run=table: its task is Regression; stage.images is for "),
+        ("table", "stage: predict, stage.rows: no.csv", "stage.rows=no.csv: no such file"),
+        ("table", "stage: predict, stage.rows: one.txt", "stage.rows=one.txt: needs a .npy or a .csv file"),
+        ("solved", "stage: predict", "stage.points=null: name a .npy or .csv file with a point a row"),
+        ("solved", "stage: predict, stage.points: no.csv", "stage.points=no.csv: no such file"),
+        ("solved", "stage: predict, stage.points: far.csv", "stage.points=far.csv: 1 of 1 points lie outside the dom"),
+        ("solved", "stage: evaluate", "stage=evaluate with a run that solved a problem: "),
+        ("trained", "stage: inference, stage.batches: [1, 2, 1]", "stage.batches=[1,2,1]: 1 is there twice"),
+        ("trained", "stage: export, stage.format: onxx", "stage.format=onxx: no such choice (did you mean onnx?); "),
+        ("trained", "stage: export, stage.format: keras", "stage.format=keras with backend=torch: it writes "),
+        ("trained", "stage: inference, device: gpu", "device=gpu: no NVIDIA GPU found on this machine; "),
+    ],
+)
+def test_settings_of_the_second_stage_are_refused_before_the_first_one_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: str, block: str, expected: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("one.txt").write_text("to be or not to be, that is the question. " * 100)
+    Path("far.csv").write_text("1000\n")
+    with pytest.raises(UserError) as result:
+        composed_of(f"one: {{run: {of}, {block}}}\n{of}: {({'trained': TRAINED} | OTHERS)[of]}\n")
+    assert str(result.value).startswith(f"params.yaml: one: {expected}")
+    assert not Path("composed.yaml").exists()
+
+
+def test_what_the_run_or_an_earlier_export_shows_is_left_to_the_second_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A study is composed at every edit: also where the folder of an export is there already."""
+    monkeypatch.chdir(tmp_path)
+    Path("out").mkdir()
+    found = composed_of(
+        f"trained: {TRAINED}\n"
+        "made: {stage: export, run: trained, stage.path: out}\n"
+        f"text: {OTHERS['text'].replace('one.txt', 'params.yaml')}\n"
+        "written: {stage: generate, run: text, stage.prompt: Ω, stage.top_k: 100000}\n"
+    )
+    assert {"made", "written"} < found.keys()
 
 
 def test_no_block_is_called_as_the_folder_of_saved_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,10 +46,25 @@ def ready_again(config: Config, folder: Path, key: str) -> tuple[Experiment, Res
     return _on_this_machine(_load_saved(config, folder, key), ())
 
 
+def ready_before(config: Config, overridden: Sequence[str]) -> Experiment:
+    """The experiment of `ready` for a stage that starts from a run which is not made yet, checked but for what only
+    that run's files show. Raises UserError."""
+    from pipeline.machine.device import count_by_bus
+
+    count_by_bus()
+    return _on_this_machine(load_checked(config, overridden), overridden, is_made=False)[0]
+
+
 def _on_this_machine(
-    experiment: Experiment, overridden: Sequence[str], swept: Sequence[str] = (), by_config: Resolved | None = None
+    experiment: Experiment,
+    overridden: Sequence[str],
+    swept: Sequence[str] = (),
+    by_config: Resolved | None = None,
+    *,
+    is_made: bool = True,
 ) -> tuple[Experiment, Resolved]:
-    """`by_config`: what the backend comes to that the config names, where that is known."""
+    """`by_config`: what the backend comes to that the config names, where that is known. `is_made`: as `check_stage`
+    has it."""
     from pipeline.machine.capability import check_count
     from pipeline.machine.device import gpus
     from pipeline.machine.environment import refuse_settings
@@ -58,7 +73,7 @@ def _on_this_machine(
     from pipeline.runs.code.unseen import check_seen
 
     refuse_settings()
-    check_stage(experiment, overridden, swept)
+    check_stage(experiment, overridden, swept, is_made=is_made)
     if not experiment.stage.starts_from_run:  # what trained a saved run is over and done
         check_seen(experiment)
     else:
@@ -166,12 +181,19 @@ def load_checked(config: Config, overridden: Sequence[str] = ()) -> Experiment:
     return experiment
 
 
-def check_stage(experiment: Experiment, overridden: Sequence[str], swept: Sequence[str] = ()) -> None:
-    """Ask the stage, and refuse keys that have no effect. Raises UserError."""
+def check_stage(
+    experiment: Experiment, overridden: Sequence[str], swept: Sequence[str] = (), *, is_made: bool = True
+) -> None:
+    """Ask the stage, and refuse keys that have no effect. Raises UserError.
+
+    `is_made`: whether the saved run is there that it starts from, if it does.
+    """
     from pipeline.experiment.effects import check_read
 
     check_read(experiment, overridden, swept)
     experiment.stage.check(experiment)
+    if experiment.stage.starts_from_run and is_made:
+        experiment.stage.check_source(experiment, Path(str(experiment.settings.run)))
 
 
 def _check_device(experiment: Experiment, place: Place) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from pipeline.contracts.part import Part
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import ModuleType
 
     from pipeline.experiment import Experiment
@@ -79,7 +80,14 @@ class Stage(Part):
         return {}
 
     def check(self, experiment: Experiment) -> None:
-        """Refuse what can be refused before the run begins. Raises UserError."""
+        """Refuse what can be refused before the run begins. Raises UserError.
+
+        Of a stage that starts from a saved run: by the experiment alone. A study asks before that run is made.
+        """
+
+    def check_source(self, experiment: Experiment, source: Path) -> None:
+        """Of a stage that starts from a saved run: refuse what only the run in the folder `source` shows, or what an
+        earlier run of this stage may have left. Raises UserError."""
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse keys that the user has set and the stage would not follow. Raises UserError."""

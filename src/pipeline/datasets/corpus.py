@@ -94,8 +94,9 @@ class Corpus(Dataset):
 
     @property
     def packages(self) -> tuple[str, ...]:  # type: ignore[override]  # it depends on a setting
-        """The package that encodes the text."""
-        return ("tokenizers",) if self.kind == "bpe" else ()
+        """The package that encodes the text; none for the tokens of a run that a study has still to make."""
+        is_to_come = self.tokens not in vocabularies.KINDS and not Path(self.tokens).exists()
+        return ("tokenizers",) if not is_to_come and self.kind == "bpe" else ()
 
     @property
     def kind(self) -> str:

@@ -70,7 +70,7 @@ class Export(Stage):
     path: str | None = None
 
     def check(self, experiment: Experiment) -> None:
-        """Refuse a format that the backend does not write, one whose packages are missing, and a path that is taken."""
+        """Refuse a format that the backend does not write, and one whose packages are missing."""
         if isinstance(experiment.dataset, Problem):
             raise UserError("stage=export with a run that solved a problem: it exports models of datasets")
         every = tuple(dict.fromkeys(form for forms in WRITTEN_BY.values() for form in forms))
@@ -86,6 +86,9 @@ class Export(Stage):
         if self.format == INT8:
             check_int8(experiment)
         check_installed({f"stage.format={self.format}": PACKAGES.get(self.format, ())})
+
+    def check_source(self, experiment: Experiment, source: Path) -> None:
+        """Refuse a path that is taken, maybe by an earlier run of the same block of a study."""
         if self.path is not None and as_named(self.path).exists():
             raise self._taken()
 

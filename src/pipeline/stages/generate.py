@@ -84,7 +84,7 @@ class Generate(Stage):
         return "use fewer prompts in stage.prompt, or a smaller precision"
 
     def check(self, experiment: Experiment) -> None:
-        """Refuse a run that is not a language model of text, and prompts that it cannot go on with."""
+        """Refuse a run that is not a language model of text, and prompts that none can go on with."""
         source = Path(str(experiment.settings.run))
         if isinstance(experiment.dataset, Problem):
             raise UserError(f"run={source.name}: solved a problem; stage=generate takes a language model of text")
@@ -99,9 +99,15 @@ class Generate(Stage):
                     raise UserError(
                         f"stage.{key}={value} with stage.temperature=0: takes the most probable token; leave it out"
                     )
-        card = read_card(source)
         if not self.prompts:
             raise UserError(f'stage.prompt={shown(self.prompt)}: give a text, as stage.prompt="Call me"')
+        refuse_empty(self.prompts, "stage.prompt")
+        if "" in self.stops:
+            raise UserError("stage.stop='': is empty; every text would end at once")
+
+    def check_source(self, experiment: Experiment, source: Path) -> None:
+        """Refuse what the model's tokens cannot write."""
+        card = read_card(source)
         encoded(self.prompts, card, "stage.prompt")
         self._check_tokens(card)
 
@@ -129,8 +135,6 @@ class Generate(Stage):
             if not 0 <= token < card.vocabulary:
                 raise UserError(f"stage.stop_tokens={token}: tokens are 0 to {card.vocabulary - 1}")
         for text in self.stops:
-            if not text:
-                raise UserError("stage.stop='': is empty; every text would end at once")
             card.tokens.encode(text.encode(), f"stage.stop={shown(text)}")
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
@@ -185,14 +189,19 @@ def read_card(source: Path) -> Card:
     return Card(int(card["x"][0]), int(card["vocabulary"]), vocabularies.from_plain(card["tokens"]))
 
 
+def refuse_empty(texts: Sequence[str], key: str) -> None:
+    """Refuse a prompt without a character. Raises UserError."""
+    if "" in texts:
+        raise UserError(f"{key}='': is empty; the model needs one token at least to go on")
+
+
 def encoded(texts: Sequence[str], card: Card, key: str) -> list[np.ndarray]:
     """The tokens of the prompts that a key gives. Raises UserError."""
+    refuse_empty(texts, key)
     found = []
     for text in texts:
         who = f"{key}={shown(text)}"
         tokens = card.tokens.encode(text.encode(), who)
-        if not len(tokens):
-            raise UserError(f"{who}: is empty; the model needs one token at least to go on")
         if len(tokens) > card.context:
             raise UserError(
                 f"{who}: has {len(tokens):,} tokens, and the model was trained on sequences of {card.context:,}; "

@@ -17,6 +17,7 @@ from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import group_of, spec
 from pipeline.stages import predict_images, predict_rows
+from pipeline.tasks.language_modelling import LanguageModelling
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -58,19 +59,26 @@ class Predict(Stage):
         return super().needs_less() if self.points is None else "name fewer points in stage.points"
 
     def check(self, experiment: Experiment) -> None:
-        """Refuse images or points that are not there, and the one where the run takes the other."""
+        """Refuse images, rows or points that are not there, and those that the run's task does not take."""
         if isinstance(experiment.dataset, Problem):
-            self._check_points()
+            self._check_points(experiment.dataset)
             return
-        source = Path(str(experiment.settings.run))
         if self.points is not None:
             raise UserError(f"stage.points={self.points}: this run solved no problem; leave it out")
+        if self.rows is not None and (self.images or self.invert):
+            raise UserError(f"stage.rows={self.rows} with stage.images or stage.invert: a model takes one of them")
+        self._check_task(experiment)
         if self.rows is not None:
-            if self.images or self.invert:
-                raise UserError(f"stage.rows={self.rows} with stage.images or stage.invert: a model takes one of them")
+            number_files.check_there(predict_rows.KEY, self.rows)
+        else:
+            predict_images.check(self.images)
+
+    def check_source(self, experiment: Experiment, source: Path) -> None:
+        """Refuse a run of something else than what is given, and rows that its model does not take."""
+        if self.rows is not None:
             predict_rows.check(self.rows, source)
-            return
-        predict_images.check(self.images, source)
+        elif self.points is None:
+            predict_images.check_source(source)
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
         """Refuse what would not be followed: points are predicted in NumPy, in float64."""
@@ -89,13 +97,26 @@ class Predict(Stage):
             return predict_rows.sha256(self.rows, source)
         return predict_images.sha256(self.images, self.invert, source)
 
-    def _check_points(self) -> None:
+    def _check_points(self, problem: Problem) -> None:
         if self.images or self.rows or self.invert:
             given = "stage.images" if self.images or self.invert else "stage.rows"
             raise UserError(f"{given} with a run that solved a problem: use stage.points=points.csv")
         if self.points is None:
             raise UserError("stage.points=null: name a .npy or .csv file with a point a row")
         number_files.check_there("stage.points", self.points)
+        from pipeline.pinn import at_points
+
+        at_points.read_points(self.points, problem)
+
+    def _check_task(self, experiment: Experiment) -> None:
+        """Refuse a run whose task has neither classes nor numbers to predict, and images for one of numbers."""
+        task = experiment.data_source.task
+        its = f"run={Path(str(experiment.settings.run)).name}: its task is {task.__name__}"
+        if task.example_kind not in ("numbers", None):
+            instead = "; stage=generate writes text" if issubclass(task, LanguageModelling) else ""
+            raise UserError(f"{its}; stage=predict takes images or rows of numbers{instead}")
+        if task.targets == "numbers" and self.rows is None:
+            raise UserError(f"{its}; stage.images is for classes; give it rows of numbers: stage.rows=rows.csv")
 
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Predict. Raises UserError for images or points that are unreadable."""

@@ -37,12 +37,13 @@ NOTED = 3  # notes of single files; a folder may have thousands
 HALF_A_STEP = 0.5 / 255  # beyond 0 or 1, as resized images of real numbers are: less than a byte can say
 
 
-def check(images: Sequence[str], source: Path) -> None:
-    """Refuse images that are not there or none, and a run of something else. Raises UserError."""
-    model_card(source)
+def check(images: Sequence[str]) -> None:
+    """Refuse images that are not there or none. Raises UserError."""
     if not images:
-        raise UserError("stage.images=[]: name at least one image or IDX file, such as stage.images=[shoe.png]")
-    check_range(source)
+        raise UserError(
+            "stage.images=[]: name at least one image or IDX file, such as stage.images=[shoe.png]; a model of rows of "
+            "numbers takes stage.rows=rows.csv"
+        )
     for text in files_of(images):
         path = as_named(text)
         if fault := fault_of(path):
@@ -52,6 +53,12 @@ def check(images: Sequence[str], source: Path) -> None:
                 pass
         elif path.suffix != ".gz" and not _begins_as_idx(path):
             raise UserError(f"stage.images={text}: neither an image ({', '.join(SUFFIXES)}) nor an IDX file")
+
+
+def check_source(source: Path) -> None:
+    """Refuse a run of something else than classes of images, or of others than are given. Raises UserError."""
+    model_card(source)
+    check_range(source)
 
 
 def sha256(images: Sequence[str], invert: bool, source: Path) -> str:
@@ -105,14 +112,9 @@ def model_card(source: Path) -> dict[str, Any]:
             f"run={source.name}: holds no trained model ({source / 'artifacts/model/card.json'} is missing or damaged)"
         )
     if "classes" not in card or len(card["x"]) != 3:
-        rows = "; give it rows of numbers: stage.rows=rows.csv"
-        also = {"languagemodelling": "; stage=generate writes text" if "tokens" in card else ""}
-        also |= dict.fromkeys(("classification", "regression"), rows) if len(card["x"]) == 1 else {}
-        also |= {"regression": ", and predicts no numbers from them"} if len(card["x"]) == 3 else {}
-        images = "" if also.get(card["task"]) == rows else "; stage=predict is for classes of images"
-        raise UserError(
-            f"run={source.name}: its task is {card['task']} of shape {card['x']}{images}{also.get(card['task'], '')}"
-        )
+        takes_rows = len(card["x"]) == 1 and card["task"] == "classification"
+        instead = "give it rows of numbers: stage.rows=rows.csv" if takes_rows else "stage.images is for classes"
+        raise UserError(f"run={source.name}: its task is {card['task']} of shape {card['x']}; {instead}")
     if card["x"][2] not in MODES:
         raise UserError(
             f"run={source.name}: this model takes {card['x'][2]} channels; stage=predict gives images of 1 (grey), "

@@ -9,7 +9,7 @@ from pipeline.contracts import Stage, offers
 from pipeline.datasets.other import differ
 from pipeline.errors import UserError, cut, nearest
 from pipeline.experiment import Experiment, stage_of
-from pipeline.ready import cell_of, load_checked
+from pipeline.ready import ready_before
 from pipeline.runs.saved import chosen_anew
 from pipeline.spec import choice
 from pipeline.study import saved
@@ -25,10 +25,7 @@ def started(
     """
     source, folder = _source(block, stage_of(config), trained, blocks), saved.folder(str(block.run))
     merged = chosen_anew(source.config, folder, {**config, "run": str(folder)}, block.keys)
-    experiment = load_checked(merged, block.keys)
-    if experiment.stage.resolved is None:
-        cell_of(merged, experiment.stage.computes_by, any_gpu=experiment.stage.own_kernels)
-    return experiment
+    return ready_before(merged, block.keys)
 
 
 def _source(block: Block, stage: Stage, trained: Mapping[str, Experiment], blocks: Collection[str]) -> Experiment:
