@@ -33,6 +33,7 @@ from pipeline.runs.result import Metric, Result, count, rate
 from pipeline.runs.run import Run
 from pipeline.study import composed, documents, lock, params
 from pipeline.study import report as study_report
+from pipeline.study.__main__ import parser, perform
 from pipeline.study.check import Difference, Row, check, same_result, show
 from pipeline.study.compose import compose, resolved_config
 from pipeline.study.data import fetch
@@ -692,6 +693,25 @@ def test_a_study_of_code_that_reads_a_variable_is_refused(tmp_path: Path, monkey
     Path("params.yaml").write_text("one: {dataset: digits, model: mlp, model._target_: reads_a_variable.Mine}\n")
     with pytest.raises(UserError, match="one: LAB_WIDTH: your code reads it, and DVC does not watch the environment"):
         compose()
+
+
+@pytest.mark.parametrize("words", ["compose", "data", "run devices", "report", "check"])
+def test_a_checkout_whose_package_is_not_the_one_that_is_imported_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    """In a clone, the environment of another checkout composed the stages from that one's code."""
+    monkeypatch.chdir(tmp_path)
+    asked = parser().parse_args(words.split())
+    with pytest.raises(UserError, match=r"^(params|composed|dvc)\.yaml: "):  # a project folder: nothing is there
+        perform(asked)
+    (tmp_path / "src/pipeline/study").mkdir(parents=True)
+    (tmp_path / "src/pipeline/study/__main__.py").touch()
+    with pytest.raises(UserError) as result:
+        perform(asked)
+    assert str(result.value) == (
+        f"pipeline: imported from {ROOT / 'src/pipeline'}, and this folder has its own in src/pipeline; `make study` "
+        "runs that in an environment of this folder, `PYTHONPATH=src dvc repro` does in the present one"
+    )
 
 
 def test_a_refusal_is_one_line_and_exit_status_2(some: Copy) -> None:

@@ -9,6 +9,7 @@ from pipeline.cli.exits import status_of, stop_on_signals
 from pipeline.cli.linux import refuse_elsewhere
 from pipeline.cli.streams import forgive, outlive_readers, reopen_closed
 from pipeline.machine.installed import check_installed
+from pipeline.study.checkout import refuse_other_package
 
 
 def main() -> None:
@@ -37,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
 
 def perform(options: argparse.Namespace) -> int:
     """Do it, importing what this command needs. Returns the exit status."""
+    refuse_other_package()
     check_installed({"the study": ("dvc", "ruamel.yaml")})
     if options.command == "compose":
         from pipeline.study.compose import compose
