@@ -14,6 +14,9 @@ from test_study import Copy
 
 from pipeline.errors import RunError, UserError
 from pipeline.runs.journal import Journal
+from pipeline.runs.lookup import find_run
+from pipeline.runs.result import Metric, Result, read_result
+from pipeline.runs.start import SAVED
 from pipeline.study import documents, saved
 from pipeline.study.compose import compose
 from pipeline.study.data import fetch, hashes
@@ -281,6 +284,49 @@ def test_a_run_without_a_model_is_not_kept(tmp_path: Path, monkeypatch: pytest.M
         saved.keep("trained", journal.folder)
 
 
+@pytest.mark.parametrize("weights_sha256", ["one", "other"])
+def test_what_is_kept_of_a_run_is_the_same_for_the_same_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights_sha256: str
+) -> None:
+    """The second stage was run again after each run of the first, whose receipt has times."""
+    monkeypatch.chdir(tmp_path)
+    kept = []
+    for number, sha256 in enumerate(("one", weights_sha256)):
+        journal = Journal.begin(tmp_path / "runs", "trained", {"seed": 0})
+        receipt = {"weights_sha256": sha256, "card_sha256": "card", "wall_time_s": 1.5 + number, "git": {"x": number}}
+        journal.write_receipt(receipt)
+        journal.write_code({"pipeline.models.mlp": "code"})
+        rate = Metric("training/images_per_s", 100.0 + number, kind="time", direction="max")
+        journal.write_result(
+            Result((Metric("test/accuracy", 0.5), rate), notes=("seen",), table=(("time", str(number)),))
+        )
+        (journal.folder / saved.MODEL).mkdir(parents=True)
+        np.savez(journal.folder / saved.MODEL / "weights.npz", x=np.zeros(2))
+        journal.finish("FINISHED")
+        saved.keep("trained", journal.folder)
+        folder = saved.folder("trained")
+        kept.append({path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()})
+    assert (kept[0] == kept[1]) == (weights_sha256 == "one")
+    result = read_result(folder)
+    assert result is not None and [one.name for one in result.metrics] == ["test/accuracy"]
+    assert result.notes == ("seen",)
+    assert json.loads(kept[1][Path("receipt.json")]) == {"weights_sha256": weights_sha256, "card_sha256": "card"}
+
+
+def test_what_a_study_keeps_of_a_run_is_found_where_its_model_will_do(tmp_path: Path) -> None:
+    folder = tmp_path / "study/saved/trained"
+    (folder / saved.MODEL).mkdir(parents=True)
+    for name in ("config.yaml", "code.json", SAVED):
+        (folder / name).touch()
+    assert find_run(tmp_path / "runs", str(folder), SAVED) == folder
+    with pytest.raises(UserError) as result:
+        find_run(tmp_path / "runs", str(folder), "status.json")
+    assert str(result.value) == (
+        f"run={folder}: what a study keeps of a run, without a status; name the run, whose id is in "
+        f"{tmp_path / 'study/trained/receipt.json'}"
+    )
+
+
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Copy:
     """A training, its test, an export, and a prediction, reproduced."""
@@ -352,6 +398,16 @@ def test_the_runs_are_not_needed_and_the_bytes_stay(chain: Copy) -> None:
         shutil.copytree(runs, chain.folder / "runs_elsewhere", dirs_exist_ok=True)
         shutil.rmtree(runs)
         (chain.folder / "runs_elsewhere").rename(runs)
+
+
+@pytest.mark.wide
+def test_the_same_model_reruns_nothing_that_starts_from_it(chain: Copy) -> None:
+    """Though the first stage ran anew, with other times and under another id."""
+    before = read(chain, "study/trained/receipt.json")["run"]
+    assert ran(chain.dvc("repro", "--force", "--single-item", "trained")) == ["trained"]
+    assert read(chain, "study/trained/receipt.json")["run"] != before
+    assert ran(chain.dvc("repro")) == []
+    assert chain.study("check").returncode == 0
 
 
 @pytest.mark.wide

@@ -60,7 +60,7 @@ def find_run(root: Path, reference: str, holding: str = "config.yaml") -> Path:
 
 def _meant(root: Path, reference: str, holding: str) -> Path:
     folder = Path(reference)
-    if reference and read_status(folder) is not None:
+    if reference and (read_status(folder) is not None or _is_kept(folder, holding)):
         return folder.absolute()
     root = Path(root).absolute()
     whole = root / reference
@@ -75,6 +75,14 @@ def _meant(root: Path, reference: str, holding: str) -> Path:
     if len(found) == 1:
         return found[0]
     raise UserError(_not_one(root, reference, holding, folders, found))
+
+
+def _is_kept(folder: Path, holding: str) -> bool:
+    """Whether a folder is what a study keeps of a run, which has no status."""
+    try:
+        return (folder / "config.yaml").is_file() and (folder / "code.json").is_file() and (folder / holding).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def close_run(folder: Path, state: State, reason: str) -> None:
@@ -171,6 +179,11 @@ def _not_one(root: Path, reference: str, holding: str, folders: list[Path], foun
     if found:
         names = ", ".join(folder.name for folder in found[-5:])
         return f"run={reference}: {len(found)} runs in {root} begin so ({names}); give more of the id"
+    if reference and _is_kept(copy := Path(reference), "config.yaml"):
+        id_is_in = copy.absolute().parents[1] / copy.name / "receipt.json"
+        return (
+            f"run={reference}: what a study keeps of a run, without a status; name the run, whose id is in {id_is_in}"
+        )
     wanted = f"no finished run with {holding}" if reference == "latest" else "no such run"
     would_do = [folder for folder in folders if (folder / holding).exists()]
     which = f"the latest with {holding}" if would_do and holding not in ("config.yaml", "status.json") else "the latest"
