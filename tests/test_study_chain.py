@@ -85,6 +85,8 @@ def composed_of(blocks: str) -> dict[str, Any]:
             "{stage: evaluate, run: trained, seed: 3}",
             "seed=3 with stage=evaluate: run trained was made with seed=0 and",
         ),
+        ("{stage: evaluate, run: trained, resume: auto}", "resume=auto with stage=evaluate: trains nothing to go on "),
+        ("{dataset: digits, resume: latest}", "resume=latest: a stage goes on with its own run where "),
         ("{stage: export, run: trained, precision: mixed}", "precision=mixed with stage=export: what is written "),
         ("{stage: evaluate, run: trained, precision: tf32, device: cpu}", "precision=tf32 with backend=torch on cpu: "),
     ],

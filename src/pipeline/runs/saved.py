@@ -90,6 +90,8 @@ def chosen_anew(saved: Config, folder: Path, config: Config, overridden: Sequenc
         group = group.partition("@")[0]
         if group in OWN or (others and group == "dataset" and key not in FIXED):
             continue
+        if key == "resume":
+            raise UserError(f"resume={cut(config[key])} with stage={stage}: trains nothing to go on with; leave it out")
         _check_is_of_passes(config, key, stage)
         if group not in RECHOOSABLE and key not in SINGLE:
             said = _fixed(config, with_names(saved, folder.parent), key, stage, folder.name)

@@ -20,6 +20,7 @@ from typing import Any
 from pipeline.errors import UserError, bad_key
 from pipeline.experiment import GROUPS
 from pipeline.experiment.settings import Settings
+from pipeline.runs.resume import AUTO
 from pipeline.study import documents
 
 FILE = Path("params.yaml")
@@ -77,6 +78,10 @@ def _block(path: Path, name: str, block: Any) -> Block:
             raise UserError(f"{path}: {name}: {bad_key(top, KEYS)}")
         if top == "run" and (key != top or isinstance(value, list)):
             raise UserError(f"{path}: {name}: {key}={value}: needs the name of a block: run: <block>")
+        if key == "resume" and value not in (None, AUTO):
+            raise UserError(
+                f"{path}: {name}: resume={value}: a stage goes on with its own run where that was killed; leave it out"
+            )
         if key in choices or key in values:
             raise UserError(f"{path}: {name}: {key} is set twice; write it once")
         if key not in GROUPS and key != "experiment":
