@@ -65,6 +65,31 @@ def test_a_task_s_name_as_older_versions_wrote_it_is_no_difference(tmp_path: Pat
     assert [*differing([old, other], "data")] == ["task"]
 
 
+def of_passes(root: Path, compile: bool, **receipt: Any) -> Path:
+    """A run of stage=inference, with what its config and its receipt have of compiling."""
+    run = a_run(root, 0.5, **receipt)
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    stage = {"_target_": "pipeline.stages.inference.stage.Inference"}
+    backend = {"_target_": "pipeline.backends.torch.Torch", "compile": compile}
+    config |= {"stage": stage, "run": "runs/trained", "backend": backend}
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    return run
+
+
+def test_passes_of_an_older_version_were_not_compiled(tmp_path: Path) -> None:
+    """Its config keeps backend.compile of the training, and its receipt does not say what compiled the passes."""
+    asked: dict[str, Any] = {"passes": [], "config_sha256": "a" * 64}
+    old = account_of(of_passes(tmp_path, True, **asked))
+    plain = account_of(of_passes(tmp_path, False, compiled_by=None, **{**asked, "config_sha256": "b" * 64}))
+    compiled = account_of(of_passes(tmp_path, True, compiled_by="torch.compile", **asked))
+    assert differing([old, compiled], "config") == {"backend.compile": [False, True]}
+    assert differing([old, plain], "config") == {}
+    assert differing([plain, compiled], "config") == {"backend.compile": [False, True]}
+    failed = of_passes(tmp_path, True, config_sha256="a" * 64)
+    write_json(failed / "receipt.json", {"config_sha256": "a" * 64})  # before a pass was timed
+    assert differing([account_of(failed), compiled], "config") == {}
+
+
 def test_each_difference_is_named_by_section_and_key(tmp_path: Path) -> None:
     root = tmp_path / "runs"
     hardware = {"effective": "cuda:0", "hardware": {"name": "a CPU", "vector": "avx avx512f f16c fma"}}

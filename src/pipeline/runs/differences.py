@@ -13,6 +13,7 @@ from pipeline.runs.choices import names_are_users
 from pipeline.runs.json_files import read_json
 from pipeline.runs.listing import config_of, flat_config
 from pipeline.runs.result import Metric, metrics_of, read_result
+from pipeline.runs.saved import as_it_ran
 from pipeline.variables import names_in
 
 RESUMPTION = "resumption"  # with what a run went on that differed from its beginning; empty of most runs
@@ -49,7 +50,8 @@ class Account:
 
 def account_of(folder: Path) -> Account:
     """The account of a run. What it did not write is left out."""
-    config, receipt = config_of(folder), read_json(folder / "receipt.json")
+    kept, receipt = config_of(folder), read_json(folder / "receipt.json")
+    config = as_it_ran(kept, folder)
     device, precision = receipt.get("device") or {}, receipt.get("precision") or {}
     machine = {
         "device": device.get("effective"),
@@ -68,7 +70,7 @@ def account_of(folder: Path) -> Account:
     sections: dict[str, Mapping[str, Any]] = {
         "config": {
             **flat_config({key: value for key, value in config.items() if key not in NOT_COMPARED}),
-            **{key: receipt.get(key) for key in (FILLED, SEEDLESS) if key == FILLED or key in receipt},
+            **(_hashes(receipt) if config == kept else {}),  # they are of what was kept
         },
         "code": {**code, **flat(receipt.get("imported_beside") or {}, BESIDE)},
         "data": {k: v for k, v in {**receipt, **_task(receipt)}.items() if k in ("data_sha256", "task", "source_run")},
@@ -80,6 +82,11 @@ def account_of(folder: Path) -> Account:
     without = tuple(name for name, found in missing.items() if not found)
     metrics = {name: metric for name, metric in metrics_of(folder).items() if not metric.is_end}
     return Account(folder, sections, receipt.get("weights_sha256"), metrics, without, modules, foremost)
+
+
+def _hashes(receipt: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the config, where the receipt has them."""
+    return {key: receipt.get(key) for key in (FILLED, SEEDLESS) if key == FILLED or key in receipt}
 
 
 def _task(receipt: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -114,7 +121,8 @@ def differing(accounts: Sequence[Account], section: str) -> dict[str, list[Any]]
     for key in unset:
         del found[key]
     explained = unset and not any(map(names_in, every))  # else also by the values of variables, perhaps
-    if explained or not {*found} <= {FILLED, SEEDLESS}:  # they say why the hashes differ
+    unknown = section == "config" and not all(FILLED in one for one in every)
+    if explained or unknown or not {*found} <= {FILLED, SEEDLESS}:  # they say why the hashes differ
         found.pop(FILLED, None)
     if {*found} != {"seed", SEEDLESS}:
         found.pop(SEEDLESS, None)
@@ -219,7 +227,7 @@ def _but_seed(account: Account) -> dict[str, Any]:
 
 def _values_unknown(config: Mapping[str, Any]) -> Any:
     """What no other seed shares, where a config names variables and its receipt has no hash of it without the seed."""
-    return config[FILLED] if SEEDLESS not in config and names_in(config) else None
+    return config.get(FILLED) if SEEDLESS not in config and names_in(config) else None
 
 
 def _seeds_repeat(places: Sequence[int], accounts: Sequence[Account]) -> bool:

@@ -101,12 +101,13 @@ def chosen_anew(saved: Config, folder: Path, config: Config, overridden: Sequenc
 
 
 def as_it_ran(saved: Config, folder: Path) -> Config:
-    """The config `saved` of the run in `folder`, for another like it.
+    """The config `saved` of the run in `folder`, with the backend by which it computed.
 
     Before passes could be compiled, a stage that starts from a run kept what the training's backend said of its steps,
-    and its receipt does not say what compiled the passes.
+    and the receipt of its passes does not say what compiled them.
     """
-    if not saved.get("run") or "compiled_by" in read_json(folder / "receipt.json"):
+    receipt = read_json(folder / "receipt.json")
+    if not saved.get("run") or "compiled_by" in receipt or "weights_sha256" not in receipt:  # it came to no pass
         return saved
     return {**saved, "backend": _not_compiled(saved.get("backend"))}
 
