@@ -355,6 +355,8 @@ LIGHT = {
     "stage=evaluate run=nope": 2,
     "model.start=nope": 2,
     "stage=show run=nope": 2,
+    "stage=compare stage.runs=[a,b]": 2,
+    "stage=delete run=nope": 2,
 }
 ARRAYS = ("backend=jax loader=tfdata", "stage=evaluate run=nope")  # of which something looked at imports NumPy
 
