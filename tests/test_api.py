@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import DIGITS, LONG, TORCH_THEN_WIDE, done, environment
+from command import DIGITS, LONG, TORCH_THEN_WIDE, done, environment, write_files
 from command import pipeline as command
 
 import pipeline
@@ -218,6 +218,59 @@ def test_other_weights_are_refused(digits: Path, folder: Path) -> None:
     assert said.startswith(f"run={digits.name}: artifacts/model/weights.npz now differs from what it saved")
 
 
+def test_a_run_whose_folder_is_gone_says_so(digits: Path, tmp_path: Path) -> None:
+    """Its config and its receipt were empty, as those of a run that has not written them yet."""
+    shutil.copytree(digits, tmp_path / "copy")
+    run = pipeline.open_run(tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy")
+    for name in ("state", "metrics", "config", "receipt", "epochs", "classes"):
+        with pytest.raises(UserError) as result:
+            getattr(run, name)
+        assert str(result.value) == f"run=copy: {tmp_path / 'copy'} is gone; it was deleted or moved after open_run"
+    assert repr(run) == "<SavedRun copy: gone>"
+
+
+OWN = """
+from pipeline.contracts import Model
+from pipeline.spec import spec
+
+
+@spec
+class Wide(Model):
+    width: int = 16
+
+    def torch(self, shapes):
+        from torch import nn
+
+        return nn.Sequential(nn.Linear(shapes.x[0], self.width), nn.Tanh(), nn.Linear(self.width, shapes.outputs[0]))
+"""
+
+
+@pytest.mark.wide
+def test_low_rank_adapters_and_a_model_of_the_users_predict_as_the_command_does(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    rows = generator.normal(size=(100, 3))
+    learned = np.column_stack([rows, rows @ [1, 0.1, 0.01]])
+    np.savetxt(tmp_path / "rows.csv", rows[:5], delimiter=",", header="a,b,c", comments="")
+    np.savetxt(tmp_path / "learned.csv", learned, delimiter=",", header="a,b,c,y", comments="")
+    write_files(tmp_path, {"mine.py": OWN, "own/model/wide.yaml": "_target_: mine.Wide\n"})
+    data = ("stage=train", "loss=squared_error", "dataset=csv", "dataset.file=learned.csv", "dataset.targets=numbers")
+    allowed = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(tmp_path)}
+    base = done(tmp_path, *data, "model=mlp", "training.epochs=2")
+    adapted = (f"model.start={base.name}", "model.adapters.rank=1", "training.epochs=2")
+    for words in (
+        ("model=mlp", "backend=torch", *adapted),
+        ("model=mlp", "backend=jax", *adapted),
+        ("--config-dir", "own", "model=wide", "training.epochs=2"),
+    ):
+        made = done(tmp_path, *data, *words, **allowed)
+        predicted = done(tmp_path, "stage=predict", f"run={made.name}", "stage.rows=rows.csv", **allowed)
+        lines = csv.DictReader((predicted / "artifacts/predictions.csv").read_text().splitlines())
+        code = ROWS.replace("open_run()", f"open_run('{made.name}')")
+        printed = [float(word) for word in python(tmp_path, code, **allowed).split()]
+        np.testing.assert_allclose(printed, [float(row["predicted"]) for row in lines], rtol=1e-6)
+
+
 CHANGED = """
 import shutil
 import numpy as np, pipeline
@@ -237,7 +290,7 @@ run.predict(x)
             "save(file, {name: array + 1 for name, array in load(file).items()})",
             "run=copy: artifacts/model/weights.npz now differs from what it saved",
         ),
-        pytest.param("shutil.rmtree(run.folder)", "run={folder}/copy: no such run in ", marks=pytest.mark.wide),
+        pytest.param("shutil.rmtree(run.folder)", "run=copy: {folder}/copy is gone; ", marks=pytest.mark.wide),
     ],
 )
 def test_a_model_that_was_replaced_or_deleted_predicts_no_more(
@@ -348,6 +401,9 @@ def test_a_language_model_gives_logits_and_a_solved_problem_its_values(tmp_path:
     )
     beyond = refusal(tmp_path, f"{code}run.predict(np.full((2, 16), {card['vocabulary']}))")
     assert beyond.endswith(f"the vocabulary is 0 to {card['vocabulary'] - 1}")
+    assert refusal(tmp_path, f"{code}run.predict(['the fox'])") == (
+        f"x: <U7; give an array of numbers; stage=generate run={language.name} goes on with a text"
+    )
 
     solved = done(tmp_path, "stage=pinn", "dataset=ode", "solver=adam", "solver.steps=20")
     np.save(tmp_path / "points.npy", np.linspace(0, 10, 5)[:, None])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class SavedRun:
     """A run on disk. Each attribute reads its file when it is asked for: of a run that goes on, as it is then.
 
-    `id`: its name; `folder`: where it lies.
+    `id`: its name; `folder`: where it lies. Each raises UserError where the folder is gone.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -35,22 +35,22 @@ class SavedRun:
     @property
     def state(self) -> str:
         """running, finished, failed, killed or pruned."""
-        return of_folder(self.folder).status.state.lower()
+        return of_folder(self._there()).status.state.lower()
 
     @property
     def metrics(self) -> dict[str, float]:
         """The metrics of result.json and of the last epoch by name; without a result the last ones of the journal."""
-        return dict(of_folder(self.folder).metrics)
+        return dict(of_folder(self._there()).metrics)
 
     @property
     def config(self) -> dict[str, Any]:
         """The resolved config, nested; empty where config.yaml is missing or damaged."""
-        return read_config(self.folder)
+        return read_config(self._there())
 
     @property
     def receipt(self) -> dict[str, Any]:
         """What really ran; empty until receipt.json is written."""
-        return read_json(self.folder / "receipt.json")
+        return read_json(self._there() / "receipt.json")
 
     @property
     def epochs(self) -> list[dict[str, float]]:
@@ -58,13 +58,13 @@ class SavedRun:
 
         Of a training without epochs every record of its journal.
         """
-        rows = [{"step": one.step, "time": one.time, **one.metrics} for one in read_metrics(self.folder)]
+        rows = [{"step": one.step, "time": one.time, **one.metrics} for one in read_metrics(self._there())]
         return [row for row in rows if EPOCH in row] or rows
 
     @property
     def classes(self) -> list[str] | None:
         """What the columns of a classifier's probabilities are; None of another model."""
-        found = saved_card(self.folder).get("classes")
+        found = saved_card(self._there()).get("classes")
         return [str(name) for name in found] if isinstance(found, list) else None
 
     def predict(self, x: ArrayLike, *, logits: bool = False) -> np.ndarray:
@@ -93,7 +93,7 @@ class SavedRun:
         """The model, loaded again where the run's files of it are no longer those that it was loaded from."""
         from pipeline.stages.predict_arrays import saved_model
 
-        files = [_version(self.folder / name) for name in (SAVED, CARD)]
+        files = [_version(self._there() / name) for name in (SAVED, CARD)]
         if self._loaded is None or self._loaded[0] != files:
             self._loaded = None
             model = saved_model(self.folder)
@@ -102,7 +102,15 @@ class SavedRun:
                 warnings.warn(note, stacklevel=3)  # of the line that calls predict
         return self._loaded[1]
 
+    def _there(self) -> Path:
+        """The folder. Raises UserError where somebody has deleted or moved it."""
+        if not self.folder.is_dir():
+            raise UserError(f"run={self.id}: {self.folder} is gone; it was deleted or moved after open_run")
+        return self.folder
+
     def __repr__(self) -> str:
+        if not self.folder.is_dir():
+            return f"<SavedRun {self.id}: gone>"
         run = of_folder(self.folder)
         judged = f", {run.headline} {run.metrics[run.headline]:.4g}" if run.headline else ""
         return f"<SavedRun {self.id}: {run.status.state.lower()}{judged}>"

@@ -74,7 +74,8 @@ class Network(SavedModel):
         self.predictor = self.experiment.backend.load().predictor(self.experiment, shapes, saved, self.resolved)
 
     def predict(self, x: Any, *, logits: bool) -> np.ndarray:
-        examples = self._checked(as_array(x, self.card.get("columns", ())))
+        instead = f"; stage=generate run={self.folder.name} goes on with a text" if "tokens" in self.card else ""
+        examples = self._checked(as_array(x, self.card.get("columns", ()), instead))
         size = self.experiment.training.evaluation_batch_size
         firsts = range(0, len(examples), size)
         with settings_kept():
@@ -169,10 +170,10 @@ class Solved(SavedModel):
         return at_points.solved(self.fitted, self.problem, points, self.folder)
 
 
-def as_array(x: Any, columns: tuple[str, ...] | list[str]) -> np.ndarray:
+def as_array(x: Any, columns: tuple[str, ...] | list[str], instead: str = "") -> np.ndarray:
     """What the user gives, as an array of numbers; of a table with names the columns of the model, in its order.
 
-    Raises UserError.
+    `instead`: what else can be done where it is of words. Raises UserError.
     """
     if columns and hasattr(x, "columns"):
         lacks = [name for name in columns if name not in x.columns]
@@ -188,5 +189,5 @@ def as_array(x: Any, columns: tuple[str, ...] | list[str]) -> np.ndarray:
     if found.dtype.kind not in "iuf":
         of_words = [name for name in columns if hasattr(x, "columns") and np.asarray(x[name]).dtype.kind not in "iuf"]
         where = f"x: column {of_words[0]}" if of_words else "x"
-        raise UserError(f"{where}: {found.dtype}; give an array of numbers")
+        raise UserError(f"{where}: {found.dtype}; give an array of numbers{instead}")
     return found
