@@ -575,7 +575,10 @@ def test_nothing_is_concluded_from_a_result_that_is_lost(
 
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     run = a_run(tmp_path / "runs", 0.5)
-    assert "stage.runs: name two runs or more" in refused(tmp_path, "stage=compare")
+    said = refused(tmp_path, "stage=compare", "run=latest")
+    assert said == "stage.runs: name two runs or more, as stage.runs=[<id>,<id>], and none by run=<id>"
+    said = refused(tmp_path, "stage=compare", f"stage.runs=[{run.name},latest]", "run=latest")
+    assert said.startswith("run with stage=compare: ") and said.endswith("; it takes stage.runs, output_dir")
     twice = refused(tmp_path, "stage=compare", f"stage.runs=[{run.name},latest]")
     assert f"stage.runs: {run.name} is named twice" in twice
     assert "stage.runs=2030: no such run" in refused(tmp_path, "stage=compare", f"stage.runs=[{run.name},2030]")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,12 +97,13 @@ def act(stage: AboutRuns, config: Config, overridden: Sequence[str]) -> int:
     """Run a stage that is about saved runs, for which no experiment is built. Exit status. Raises UserError."""
     from pipeline.experiment import settings_of
 
-    takes = ("stage", "output_dir", *stage.keys)
+    takes = ("output_dir", *stage.keys)
     for key in overridden:
-        if group_of(key) not in takes:
+        if group_of(key) not in ("stage", *takes):
+            own = [f"stage.{one.name}" for one in fields(stage)]  # type: ignore[arg-type]  # a spec is a dataclass
             raise UserError(
                 f"{key} with stage={choice(stage)}: this stage works on saved runs and composes no experiment; it "
-                f"takes stage.<key>, {', '.join(takes[1:])}"
+                f"takes {', '.join([*own, *takes])}"
             )
     return stage.act(settings_of(config), config)
 

@@ -55,7 +55,7 @@ class Compare(AboutRuns):
 
     def __post_init__(self) -> None:
         if len(self.runs) < 2:
-            raise UserError("stage.runs: name two runs or more to compare, stage.runs=[<id>,<id>]")
+            raise UserError("stage.runs: name two runs or more, as stage.runs=[<id>,<id>], and none by run=<id>")
 
     def act(self, settings: Settings, config: Config) -> int:
         """Print it: which runs, what differs by section, the metrics, and what that means."""
