@@ -467,6 +467,43 @@ def test_a_compiler_that_is_switched_off(trained: Path, place: Path) -> None:
     )
 
 
+WRITES = """
+import keras
+import tensorflow as tf
+
+from pipeline.contracts import Model
+from pipeline.spec import spec
+
+
+class Written(keras.layers.Layer):
+    def call(self, x):
+        return x + 0 * tf.strings.to_number(tf.strings.as_string(x))
+
+
+@spec
+class Writes(Model):
+    def keras(self, shapes):
+        layers = [keras.Input(shapes.x), keras.layers.Flatten(), Written(), keras.layers.Dense(shapes.outputs[0])]
+        return keras.Sequential(layers)
+"""
+
+
+@pytest.mark.wide
+def test_an_operation_that_xla_lacks_is_one_message(tmp_path: Path) -> None:
+    """TensorFlow's own is a page, which ends in how its developers find out more."""
+    write_files(tmp_path, {"mine.py": WRITES, "own/model/writes.yaml": "_target_: mine.Writes\n"})
+    variables = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(tmp_path)}
+    train = (*DIGITS, "model=writes", "backend=tensorflow", "--config-dir", "own")
+    done(tmp_path, *train, "backend.xla=false", **variables)
+    infer = ("stage=inference", "run=latest", "stage.batches=[2]", *SHORT)
+    for words in (train, (*train, "loader=tfdata"), (*infer, "backend.xla=true")):
+        ended = pipeline(tmp_path, *words, **variables)
+        assert ended.returncode == 1
+        said = ended.stderr.splitlines()[-1].replace(", in call (mine.py, line 11)", "")  # TensorFlow may leave it out
+        assert said == ("error: XLA cannot compile TensorFlow's operation AsString; backend.xla=false runs without XLA")
+    done(tmp_path, *infer, "backend.xla=false", **variables)
+
+
 def test_a_model_that_mixes_the_examples_of_a_batch_is_not_timed(tmp_path: Path) -> None:
     write_files(tmp_path, {"mine.py": OWN, "own/model/centred.yaml": "_target_: mine.Centred\n"})
     variables = {"PIPELINE_MODULES": "mine", "PYTHONPATH": str(tmp_path)}

@@ -22,6 +22,7 @@ from pipeline.backends.keras.hlo import products
 from pipeline.backends.keras.net import attention
 from pipeline.backends.keras.tf32 import by_program
 from pipeline.backends.keras.updates import bounded, control_of, moved_average
+from pipeline.backends.keras.xla_lacks import xla_explained
 from pipeline.loaders import padded
 from pipeline.loaders.batch_plan import Block
 from pipeline.runs.fit import NOT_SEEN, ON_CPU, PASS, Observation
@@ -86,7 +87,8 @@ class Engine:
         control = self._control(control_of(block, len(indices)))
         arguments = (tf.constant(indices), tf.constant(count), self.x, self.y, control)
         if indices.shape not in self.compiled:
-            self._compile_block(indices, control)
+            with xla_explained():
+                self._compile_block(indices, control)
         found = self._block(*arguments)
         self._ran = self._ran or (self._block, arguments, found[0].device)
         return tuple(each.numpy()[:count] for each in found)
@@ -115,7 +117,8 @@ class Engine:
     def _first(self, arguments: tuple[Any, ...]) -> Any:
         """The first step of a shape, which compiles: it is counted as that, the one step with it."""
         started = time.perf_counter()
-        result = self._batch(*arguments)
+        with xla_explained():
+            result = self._batch(*arguments)
         result[0].numpy()
         self.compile_s += time.perf_counter() - started
         self.untimed += len(arguments[0])
@@ -342,7 +345,8 @@ class Inference:
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         batch = tf.convert_to_tensor(x)
-        found: np.ndarray = self._graph_of(batch)(batch).numpy()
+        with xla_explained():
+            found: np.ndarray = self._graph_of(batch)(batch).numpy()
         return found
 
     def observe(self, x: np.ndarray) -> Observation:
