@@ -32,9 +32,9 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_metrics
 from pipeline.runs.result import Metric, by_name, rate, read_result
 from pipeline.stages.cells import of_data, of_tests
-from pipeline.stages.seeds import (
+from pipeline.stages.repeated import (
+    SEEDS,
     Trained,
-    by_one_test,
     lacking,
     means,
     metrics,
@@ -42,6 +42,7 @@ from pipeline.stages.seeds import (
     timings,
     write_csv,
 )
+from pipeline.stages.seeds import by_one_test
 from pipeline.study.outcome import Outcome
 from pipeline.study.report import differences, section, table, unlike
 from pipeline.sweep.history import History
@@ -140,8 +141,8 @@ def test_where_seeds_end_is_counted_as_their_training_is(validate_every: int | N
     speed = rate("images_per_s", 9.0, "images")
     trained = [Trained(str(seed), Path(), {}, speed, {}, records[: seed + 1], ()) for seed in range(2)]
     training = Training(validate_every=validate_every)
-    assert of_lengths(trained, training) == [said]
-    assert of_lengths(trained[:1] * 2, training) == []
+    assert of_lengths(trained, training, SEEDS) == [said]
+    assert of_lengths(trained[:1] * 2, training, SEEDS) == []
 
 
 @pytest.mark.wide
@@ -208,7 +209,7 @@ def test_an_interval_needs_three_seeds(seeds: int) -> None:
     numbers = [{"test/loss": 1.0 + seed, "test/accuracy": 0.5 + 0.1 * seed} for seed in range(seeds)]
     results = [{name: Metric(name, value) for name, value in one.items()} for one in numbers]
     runs = [Trained(str(seed), Path(), one, trained_at(1.0), {}, [], ()) for seed, one in enumerate(results)]
-    found = by_name(metrics(runs))
+    found = by_name(metrics(runs, SEEDS))
     assert ("test/accuracy_low" in found, "test/loss_high" in found) == (seeds == 3, seeds == 3)
 
 
@@ -224,17 +225,17 @@ def test_a_result_that_some_seeds_lack_is_of_those_that_have_it(tmp_path: Path) 
     each = [usual, {**usual, "test/r2": 0.25}, {**usual, "test/r2": 0.75}]
     runs = [trained_to(tmp_path, seed, one) for seed, one in enumerate(each)]
     for order in (runs, runs[::-1]):
-        found = by_name(metrics(order))
+        found = by_name(metrics(order, SEEDS))
         assert found["test/r2"].value == 0.5
         assert ("seed_0/test_r2" in found, found["seed_1/test_r2"].value) == (False, 0.25)
-        assert dict(means(order))["test r2"].startswith("0.5000 (mean; n=2, ")
-        assert lacking(order) == ["test/r2: 2 of 3 seeds have one; the mean is of those"]
-        write_csv(tmp_path / "seeds.csv", order)
+        assert dict(means(order, SEEDS))["test r2"].startswith("0.5000 (mean; n=2, ")
+        assert lacking(order, SEEDS) == ["test/r2: 2 of 3 seeds have one; the mean is of those"]
+        write_csv(tmp_path / "seeds.csv", order, SEEDS)
         with (tmp_path / "seeds.csv").open() as file:
             assert [row["test_r2"] for row in csv.DictReader(file)] == [
                 str(one.results["test/r2"].value) if "test/r2" in one.results else "" for one in order
             ]
-    assert lacking(runs[1:]) == []
+    assert lacking(runs[1:], SEEDS) == []
 
 
 def test_what_the_seeds_do_not_share_is_not_the_stages() -> None:

@@ -243,9 +243,11 @@ class Dataset(Part):
     """Where the data come from. `task`: the type of task that they are of (pipeline.tasks).
 
     `of_user`: they are files or code of the user's, so that they are read before a run begins, to check them.
+    `fixed_test`: its authors fixed the test set, by which published results compare, so that it is not divided anew.
     """
 
     of_user: ClassVar[bool] = False
+    fixed_test: ClassVar[bool] = False
 
     if TYPE_CHECKING:
 
@@ -261,6 +263,11 @@ class Dataset(Part):
     @abstractmethod
     def load(self, root: Path, seed: int) -> Data:
         """Read, fetching to `root` first where needed. Raises UserError for data that is missing or damaged."""
+
+    def load_pool(self, root: Path) -> Data:
+        """For cross-validation: all examples as the training split, in the order of the source, with the `sha256` of
+        `load`. Of a dataset without this method, what `load` gives is joined."""
+        raise NotImplementedError
 
 
 class Augmentation(Part):

@@ -22,6 +22,7 @@ from pipeline.tasks.regression import Regression
 SIZE, MEASUREMENTS = 442, 10
 TEST_SIZE = 88  # a fifth
 TRAIN_SIZE = SIZE - TEST_SIZE
+TASK = Regression((MEASUREMENTS,), 1)
 
 
 @spec
@@ -40,10 +41,16 @@ class Diabetes(Dataset):
 
     def load(self, root: Path, seed: int) -> Data:
         """Read scikit-learn's files and hold out the validation rows by `seed`. Nothing is cached below `root`."""
-        x = _read("diabetes_data_raw.csv.gz", (SIZE, MEASUREMENTS))
-        y = _read("diabetes_target.csv.gz", (SIZE, 1))
-        task = Regression((MEASUREMENTS,), 1)
-        return scikit_learn.divided(Split(x, y), TEST_SIZE, self.validation, self.train_size, seed, task)
+        return scikit_learn.divided(_whole(), TEST_SIZE, self.validation, self.train_size, seed, TASK)
+
+    def load_pool(self, root: Path) -> Data:
+        """All patients, in the order of the files."""
+        return scikit_learn.undivided(_whole(), TEST_SIZE, TASK)
+
+
+def _whole() -> Split:
+    x = _read("diabetes_data_raw.csv.gz", (SIZE, MEASUREMENTS))
+    return Split(x, _read("diabetes_target.csv.gz", (SIZE, 1)))
 
 
 def _read(name: str, shape: tuple[int, int]) -> np.ndarray:

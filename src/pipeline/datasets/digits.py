@@ -24,6 +24,8 @@ TEST_SIZE = 360  # a fifth
 TRAIN_SIZE = SIZE - TEST_SIZE
 CLASSES = tuple("0123456789")
 SHAPE = (8, 8, 1)
+TASK = Classification(SHAPE, CLASSES)
+WHITE = 16.0
 
 
 @spec
@@ -42,10 +44,13 @@ class Digits(Dataset):
 
     def load(self, root: Path, seed: int) -> Data:
         """Read scikit-learn's file and hold out the validation images by `seed`. Nothing is cached below `root`."""
-        task = Classification(SHAPE, CLASSES)
         return scikit_learn.divided(
-            Split(*_read()), TEST_SIZE, self.validation, self.train_size, seed, task, scale=16.0
+            Split(*_read()), TEST_SIZE, self.validation, self.train_size, seed, TASK, scale=WHITE
         )
+
+    def load_pool(self, root: Path) -> Data:
+        """All images, in the order of the file."""
+        return scikit_learn.undivided(Split(*_read()), TEST_SIZE, TASK, scale=WHITE)
 
 
 def _read() -> tuple[np.ndarray, np.ndarray]:

@@ -14,16 +14,31 @@ APART = 0x9E3779B97F4A7C1  # a large odd number, so that hashes differ by class
 def notes(splits: Mapping[str, Split]) -> tuple[str, ...]:
     """Of `splits` (train, validation, test), for people. Duplicates are examples whose x is equal, byte for byte, in a
     dtype that holds the numbers of all splits."""
+    hashed = _hashed(splits)
+    found = _leakage(splits, hashed)
+    if splits["train"].y.dtype.kind == "i":  # numbers that are measured twice may well differ
+        found += _conflicts(np.concatenate([*hashed.values()]), [split.y for split in splits.values()])
+    return tuple(found)
+
+
+def leakage(splits: Mapping[str, Split]) -> tuple[str, ...]:
+    """The notes that are of this division alone, and not of all examples."""
+    return tuple(_leakage(splits, _hashed(splits)))
+
+
+def _hashed(splits: Mapping[str, Split]) -> dict[str, np.ndarray]:
     each = in_one_dtype([split.x for split in splits.values()])
-    hashed, found = {name: hashes(x) for name, x in zip(splits, each, strict=True)}, []
+    return {name: hashes(x) for name, x in zip(splits, each, strict=True)}
+
+
+def _leakage(splits: Mapping[str, Split], hashed: Mapping[str, np.ndarray]) -> list[str]:
+    found = []
     for name in ("validation", "test"):
         count = overlap(hashed[name], hashed["train"])
         if count:
             of = f"{count:,} of the {len(splits[name]):,} {name} examples {'are' if count > 1 else 'is'} also in train"
             found.append(f"{of}, byte for byte (leakage): results on them are optimistic")
-    if splits["train"].y.dtype.kind == "i":  # numbers that are measured twice may well differ
-        found += _conflicts(np.concatenate([*hashed.values()]), [split.y for split in splits.values()])
-    return tuple(found)
+    return found
 
 
 def in_one_dtype(each: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING
 from pipeline.augmentations.feed import augment_of
 from pipeline.datasets import Data
 from pipeline.datasets.check import check_data
+from pipeline.datasets.folds import fold_of
 from pipeline.datasets.normalisation import Normalisation
+from pipeline.datasets.pool import pool_of, read
 from pipeline.datasets.split import held_out
-from pipeline.errors import Readable, UserError, cut, raised, shown
-from pipeline.machine.cache_folder import cache_root
+from pipeline.errors import UserError, cut, shown
 from pipeline.runs.judged_on import examples_of
 from pipeline.runs.saved import card_sha256, check_hashes, saved_card
 from pipeline.runs.weights import digest
-from pipeline.spec import choice, is_shipped
+from pipeline.spec import choice
 
 if TYPE_CHECKING:
     from pipeline.contracts import Dataset
     from pipeline.experiment import Experiment
+    from pipeline.experiment.settings import Inputs
     from pipeline.runs.weights import Weights
 
 
@@ -38,7 +40,7 @@ def load_data(experiment: Experiment) -> Data:
     if _ahead and _ahead[0][0] is experiment:
         return _ahead.pop()[1]
     dataset = experiment.data_source
-    data = loaded(dataset, experiment.seed)
+    data = loaded(dataset, experiment.seed, experiment.inputs)
     check_test(dataset, data)
     check_data(data, type(dataset).__name__.lower())
     data = _with_normalisation(experiment, data)
@@ -47,15 +49,11 @@ def load_data(experiment: Experiment) -> Data:
     return replace(data, augment=augment_of(experiment.augmentation, experiment.seed, data.task.shapes, data.train.x))
 
 
-def loaded(dataset: Dataset, seed: int) -> Data:
-    """What `load` gives. Of a dataset of the user's, whatever that raises is the user's to mend: a UserError."""
-    try:
-        found: Data = dataset.load(cache_root(dataset.cache), seed)
-    except Exception as error:
-        if isinstance(error, Readable) or is_shipped(dataset):
-            raise
-        raise raised(f"dataset={choice(dataset)}: load", error) from error
-    return found
+def loaded(dataset: Dataset, seed: int, inputs: Inputs) -> Data:
+    """The data as the dataset divides them, or the fold that is asked for. Raises UserError."""
+    if inputs.folds is None or inputs.fold is None:
+        return read(dataset, seed)
+    return fold_of(pool_of(dataset, f"dataset.folds={inputs.folds}"), inputs.folds, inputs.fold, seed)
 
 
 def check_test(dataset: Dataset, data: Data) -> None:

@@ -16,6 +16,7 @@ from pipeline.datasets.corpus import Corpus
 from pipeline.datasets.documents import sha256
 from pipeline.datasets.loading import check_test, loaded, saved_normalisation
 from pipeline.datasets.own import OneClass
+from pipeline.datasets.pool import SEED, SHARES, joined, undivided
 from pipeline.errors import UserError, cut, listed, plural
 from pipeline.machine.cache_folder import cache_root
 from pipeline.runs.choices import changes
@@ -23,7 +24,7 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.records import read_config
 from pipeline.runs.saved import card_sha256, check_hashes, saved_card
 from pipeline.runs.weights import digest
-from pipeline.spec import choice, is_shipped
+from pipeline.spec import choice
 from pipeline.tasks.classification import Classification
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 
 OF_SPLITS = ("(leakage)", "nothing is held out")  # what a note has that is of splits which are not made
-SHARES = ("validation", "test", "test_share")
-SEED = 0  # whatever that of the run: runs of several seeds are measured on the same examples, in one order
 
 _ahead: list[tuple[Experiment, Data | None]] = []  # at most one
 
@@ -96,7 +95,7 @@ def load_other(experiment: Experiment, *, alone: bool) -> Data | None:
     source, dataset = Path(str(experiment.settings.run)), experiment.data_source
     card = saved_card(source)
     try:
-        data = loaded(dataset, SEED) if alone else _undivided(dataset)
+        data = loaded(dataset, SEED, experiment.inputs) if alone else _undivided(dataset)
     except OneClass as error:
         raise UserError(f"{error}{_names_all(dataset, card.get('classes'))}") from error
     if alone:
@@ -104,7 +103,10 @@ def load_other(experiment: Experiment, *, alone: bool) -> Data | None:
     if data.sha256 == read_json(source / "receipt.json").get("data_sha256"):
         return None
     shown = f"run={source.name} on dataset={choice(dataset)}"
-    test = data.test if alone else _joined(data)
+    if experiment.inputs.folds is not None:
+        folds = f"dataset.folds={experiment.inputs.folds}"
+        raise UserError(f"{folds} with {shown}: other data are measured whole; leave it and dataset.fold out")
+    test = data.test if alone else joined(data, reversed(SPLITS))  # in the order of a test that is measured alone
     check_data(replace(data, train=test, test=test), type(dataset).__name__.lower())
     none = Split(test.x[:0], test.y[:0])
     data = replace(data, train=none, validation=none, test=test, normalisation=saved_normalisation(source))
@@ -122,27 +124,13 @@ def _names_all(dataset: Dataset, classes: list[str] | None) -> str:
 
 
 def _undivided(dataset: Dataset) -> Data:
-    """The data with no share held out: of a few examples none can be."""
-    if isinstance(dataset, Corpus):
-        return dataset.load_whole(cache_root(dataset.cache))
-    if is_shipped(dataset):  # one of the user's may take no share of 0
-        found = {name: 0.0 for name in SHARES if isinstance(getattr(dataset, name, None), float)}
-        dataset = replace(dataset, **found)  # type: ignore[type-var]  # a spec is a dataclass
-    return loaded(dataset, SEED)
+    """The data with no share held out; a text is a test already."""
+    return dataset.load_whole(cache_root(dataset.cache)) if isinstance(dataset, Corpus) else undivided(dataset)
 
 
 def check_other(source: Path, saved: Weights) -> tuple[str, ...]:
     """`check_hashes` of what is used of the run: its weights, and its card. Raises UserError."""
     return check_hashes(source, {"weights": digest(saved), "card": card_sha256(saved_card(source))})
-
-
-def _joined(data: Data) -> Split:
-    """All examples. Those of the test come first, as they do when it is measured alone."""
-    parts = [getattr(data, name) for name in reversed(SPLITS)]
-    parts = [part for part in parts if len(part)]
-    if len(parts) == 1:
-        return parts[0]  # which may be larger than memory
-    return Split(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("x", "y")))
 
 
 def _by_columns(data: Data, columns: list[str] | None, shown: str) -> Data:

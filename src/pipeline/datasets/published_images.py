@@ -36,6 +36,7 @@ class PublishedImages(Dataset):
     locations: ClassVar[tuple[str, ...]] = ("cache", "folder")
 
     task: ClassVar[type[Task]] = Classification
+    fixed_test: ClassVar[bool] = True
 
     validation: int = 5000
     """Training images held out for validation, drawn by the experiment's seed."""

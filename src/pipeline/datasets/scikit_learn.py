@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,3 +39,9 @@ def divided(
     rest, tested = (Split(whole.x[rows], whole.y[rows]) for rows in (order[test:], order[:test]))
     train, held_out = hold_out(rest, validation, train_size, seed)
     return Data(train, held_out, tested, task, hash_splits(rest, tested), scale=scale)
+
+
+def undivided(whole: Split, test: int, task: Task, scale: float | None = None) -> Data:
+    """The same with every example in train, in the order of the file, and with the same hash."""
+    none = Split(whole.x[:0], whole.y[:0])
+    return replace(divided(whole, test, 0, None, 0, task, scale), train=whole, validation=none, test=none)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.contracts import Loss, Part, Schedule, defines
 from pipeline.errors import Impossible, UserError, bad_choice, plural, shown
 from pipeline.experiment import GROUPS, Experiment
+from pipeline.experiment.folds import check_folds
 from pipeline.experiment.metrics import KEY, is_judges, name_of, renamed_by, words
 from pipeline.raised import in_words
 from pipeline.spec import choice
@@ -110,6 +111,8 @@ def check_training(experiment: Experiment) -> None:
                 f"{experiment.backend.builder}() builder; choose another backend or another {key}"
             )
     _check_task(experiment)
+    if experiment.inputs.folds is not None:
+        check_folds(experiment, f"dataset.folds={experiment.inputs.folds}")
     if trains:
         check_monitor(experiment.training, experiment.data_source.task.score)
         check_schedule(experiment, experiment.training.steps)

@@ -19,6 +19,7 @@ def _text(value: object) -> object:
 
 Text = Annotated[str, BeforeValidator(_text)]  # a name made of digits is a number to YAML
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Folds = Annotated[int, Field(ge=2, le=1000)]
 Sought = Literal["maximize", "minimize"]  # what the user says of a metric that declares no direction
 
 
@@ -123,9 +124,28 @@ class Inputs:
     """The keys of the group `dataset` that every dataset has, whoever wrote it.
 
     `normalise`: subtract the training examples' mean and divide by their standard deviation, channel by channel.
+    `folds`: divide all examples into so many folds, of which number `fold` (from 0) is the test; validation is drawn
+    from the others. None: the dataset's own division.
     """
 
     normalise: bool = False
+    folds: Folds | None = None
+    fold: NonNegativeInt | None = None
+
+    def __post_init__(self) -> None:
+        if self.folds is None:
+            if self.fold is not None:
+                many = max(5, self.fold + 1)
+                raise UserError(f"dataset.fold={self.fold}: of how many? Set dataset.folds={many}, or another number")
+            return
+        last = self.folds - 1
+        if self.fold is None:
+            raise UserError(
+                f"dataset.folds={self.folds}: which of them is the test? Set dataset.fold to 0 to {last}, or use "
+                f"stage=folds stage.folds={self.folds}, which trains once for each"
+            )
+        if self.fold > last:
+            raise UserError(f"dataset.fold={self.fold} with dataset.folds={self.folds}: choose from 0 to {last}")
 
 
 @spec

@@ -27,7 +27,7 @@ VERSION = 1
 NAME_LENGTH = 240  # MLflow takes 250, its own prefix included
 Kind = Literal["result", "time", "memory", "count"]
 Direction = Literal["min", "max", "none"]
-Role = Literal["value", "low", "high", "seed"]
+Role = Literal["value", "low", "high", "seed", "fold"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Metric:
 
     `kind`: a result of the experiment, the machine's time (also a rate, or a ratio of times) or memory, or a count.
     `direction`: which value is better. `role`: the value itself; an end of its interval, named <name>_low or _high; or
-    what one seed gave, named seed_<seed>/<name>.
+    what one seed or one fold gave, named seed_<seed>/<name> or fold_<fold>/<name>.
     """
 
     name: str

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.contracts import Dataset
 from pipeline.datasets import Data
 from pipeline.datasets.corpus import Corpus, Divided
 from pipeline.datasets.documents import sha256
@@ -145,16 +144,14 @@ def _contamination(
         return
     try:
         before = load(read_config(run))
-        yield from _of_data(before.data_source, before.seed, then.get("data_sha256"), experiment, data, whole=whole)
+        yield from _of_data(before, then.get("data_sha256"), experiment, data, whole=whole)
     except Readable as error:
         yield f"data that cannot be loaded as they were ({error}): {UNKNOWN}"
 
 
-def _of_data(
-    dataset: Dataset, seed: int, known_by: Any, experiment: Experiment, data: Data, *, whole: bool
-) -> Iterator[str]:
-    """How much of what is held out is in the training split of `dataset`. Raises UserError where its data changed."""
-    now = experiment.data_source
+def _of_data(earlier: Experiment, known_by: Any, experiment: Experiment, data: Data, *, whole: bool) -> Iterator[str]:
+    """How much of what is held out is in an earlier training split. Raises UserError where its data changed."""
+    dataset, seed, now = earlier.data_source, earlier.seed, experiment.data_source
     said = dict.fromkeys(OPTIMISTIC, "the result is optimistic") if whole else OPTIMISTIC
     if isinstance(dataset, Corpus) and isinstance(now, Corpus):
         texts = _text(now, experiment.seed, data.sha256, whole=whole)
@@ -163,7 +160,7 @@ def _of_data(
             if found.share >= LEAST:
                 yield f"{found} of this {'' if whole else f'{name} '}text (contamination): {said[name]}"
         return
-    before = loaded(dataset, seed)
+    before = loaded(dataset, seed, earlier.inputs)
     _check(before.sha256, known_by)
     splits = {name: getattr(data, name) for name in OPTIMISTIC}
     trained, *held_out = in_one_dtype([before.train.x, *(split.x for split in splits.values())])

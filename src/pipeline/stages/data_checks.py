@@ -84,6 +84,7 @@ def asks_the_data(experiment: Experiment) -> bool:
         or any(map(measuring.asks_the_data, training.metrics))
         or experiment.augmentation.active
         or experiment.inputs.normalise
+        or experiment.inputs.folds is not None
         or not is_shipped(experiment.schedule)
         or experiment.loss.asks_the_data
         or not is_shipped(experiment.loss)

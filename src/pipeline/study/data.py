@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 from pipeline import experiment as experiments
-from pipeline.contracts import Dataset
 from pipeline.errors import UserError
-from pipeline.machine.cache_folder import cache_root
+from pipeline.experiment import Experiment
 from pipeline.runs.json_files import cannot_write, write_json
 from pipeline.study import composed, documents
 
@@ -22,11 +21,11 @@ def fetch() -> int:
     found = {}
     for name, decided in composed.data_stages().items():
         experiment = experiments.load(entries[name].whole)
-        dataset, seed = experiment.data_source, decided["seed"]
+        seed = decided["seed"]
         key = json.dumps([experiment.config["dataset"], seed], sort_keys=True)  # of some the seed decides
         if key not in read:
-            read[key] = _sha256(dataset, seed)
-            print(f"{type(dataset).__name__}: {read[key]}")
+            read[key] = _sha256(experiment, seed)
+            print(f"{type(experiment.data_source).__name__}: {read[key]}")
         found[name] = read[key]
     try:
         FILE.parent.mkdir(exist_ok=True)
@@ -36,13 +35,15 @@ def fetch() -> int:
     return 0
 
 
-def _sha256(dataset: Dataset, seed: int | None) -> str:
+def _sha256(experiment: Experiment, seed: int | None) -> str:
     """`seed`: None of other data than those that a saved run was trained on, which are read with one for all runs."""
     if seed is not None:
-        return dataset.load(cache_root(dataset.cache), seed).sha256
+        from pipeline.datasets.loading import loaded
+
+        return loaded(experiment.data_source, seed, experiment.inputs).sha256
     from pipeline.datasets.other import sha256_of
 
-    return sha256_of(dataset)
+    return sha256_of(experiment.data_source)
 
 
 def hashes() -> dict[str, str]:

@@ -190,11 +190,10 @@ def _written(folder: Path) -> tuple[int, int]:
 
 def _read_sha256(experiment: Experiment) -> str | None:
     """Hash of the dataset as it is now; None where it cannot be read."""
-    from pipeline.machine.cache_folder import cache_root
+    from pipeline.datasets.loading import loaded
 
-    dataset = experiment.data_source
     try:  # read alone, as study/data.py does: neither normalised nor augmented
-        return dataset.load(cache_root(dataset.cache), experiment.seed).sha256
+        return loaded(experiment.data_source, experiment.seed, experiment.inputs).sha256
     except UserError:
         return None
 

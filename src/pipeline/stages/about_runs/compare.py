@@ -40,6 +40,7 @@ from pipeline.runs.lookup import find_run
 from pipeline.runs.records import read_status
 from pipeline.runs.result import Table
 from pipeline.spec import Config, spec
+from pipeline.stages.about_runs import by_fold
 from pipeline.stages.about_runs.same_examples import print_paired
 
 SIDE_BY_SIDE = 4  # more runs than that do not fit side by side: each value is named once, with the runs that have it
@@ -189,6 +190,8 @@ def _print_metrics(console: Console, accounts: Sequence[Account]) -> None:
             _print_spread(console, [accounts[place] for place in group], [names[place] for place in group])
     if len(groups) == 2:
         _print_paired(console, *({names[place]: accounts[place] for place in group} for group in groups))
+    if len(accounts) == 2:
+        _print_by_fold(console, accounts, names)
     alone = [group[0] for group in groups if len(group) == 1]
     if any(accounts[place].metrics for place in alone):
         console.print()
@@ -258,6 +261,20 @@ def _print_paired(console: Console, first: Mapping[str, Account], second: Mappin
         title = f"{', '.join(second)} minus {', '.join(first)}, seed by seed"
         console.print()
         show_table(console, Table(title, ("", "n", "mean", "95 %", ""), tuple(rows)))
+
+
+def _print_by_fold(console: Console, accounts: Sequence[Account], names: Sequence[str]) -> None:
+    """The same of two runs of stage=folds, fold by fold: with an interval for folds, which share training examples."""
+    found = by_fold.compared(accounts[0], accounts[1])
+    if found is None:
+        return
+    console.print()
+    if isinstance(found, str):
+        console.print(found, highlight=False, markup=False)
+        return
+    rows = ((name, str(one.n), *_interval(one), "" if one.shown else "not shown to differ") for name, one in found)
+    title = f"{names[1]} minus {names[0]}, fold by fold"
+    show_table(console, Table(title, ("", "n", "mean", "95 %", ""), tuple(rows)))
 
 
 def _interval(found: Paired) -> tuple[str, str]:

@@ -32,7 +32,7 @@ def print_paired(console: Console, accounts: Sequence[Account], names: Sequence[
     """
     kinds = {kind_of(account.metrics) for account in accounts}
     known = kinds.pop()
-    if kinds or known is None:
+    if kinds or known is None or all("fold" in _trainings(account) for account in accounts):  # these by fold
         return
     kind, name = known
     console.print()
@@ -56,6 +56,11 @@ def print_paired(console: Console, accounts: Sequence[Account], names: Sequence[
         console.print(line, highlight=False, markup=False)
 
 
+def _trainings(account: Account) -> set[str]:
+    """Of what a run has several trainings: seeds or folds; of a single one it is empty."""
+    return {metric.role for metric in account.metrics.values()} & {"seed", "fold"}
+
+
 def _both(
     accounts: Sequence[Account], names: Sequence[str], kind: Kind, name: str, unlike: Unlike
 ) -> tuple[Predictions, Predictions]:
@@ -63,8 +68,8 @@ def _both(
     if len(accounts) != 2:
         raise UserError(f"that takes two runs, and {len(accounts)} are named")
     for called, account in zip(names, accounts, strict=True):
-        if any(metric.role == "seed" for metric in account.metrics.values()):
-            raise UserError(f"{called} is of several seeds; name the run of one of them")
+        for of in _trainings(account):
+            raise UserError(f"{called} is of several {of}s; name the run of one of them")
     if unlike(accounts, name):
         raise UserError(f"{name} is of other test examples, or was measured otherwise")
     first, second = (_of(called, account, kind, name) for called, account in zip(names, accounts, strict=True))
