@@ -365,7 +365,7 @@ def test_the_interval_covers_about_as_often_as_it_claims_and_the_plain_one_does_
         plain += off <= (half_width(values) or 0)
         corrected += off <= (half_width_over_folds(values, folds) or 0)
     assert 930 <= corrected <= 985  # 95 % of 1,000: 936 to 964 is four standard errors
-    assert plain <= 900
+    assert plain <= 915
 
 
 def equally_good(generator: np.random.Generator) -> Iterator[tuple[dict[str, float], dict[str, float]]]:

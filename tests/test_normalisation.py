@@ -352,8 +352,8 @@ def test_what_cannot_be_normalised_is_refused(tmp_path: Path) -> None:
         "dataset.normalise with stage=pinn: it would be ignored; leave it out"
     )
     assert refused(tmp_path, "dataset=digits", "dataset.normalize=true") == (
-        "dataset.normalize: no such key (did you mean dataset.normalise?); choose from dataset.normalise, "
-        "dataset.train_size, dataset.validation"
+        "dataset.normalize: no such key (did you mean dataset.normalise?); choose from dataset.fold, dataset.folds, "
+        "dataset.normalise, dataset.train_size, dataset.validation"
     )
 
 

@@ -58,7 +58,7 @@ def print_paired(console: Console, accounts: Sequence[Account], names: Sequence[
 
 def _trainings(account: Account) -> set[str]:
     """Of what a run has several trainings: seeds or folds; of a single one it is empty."""
-    return {metric.role for metric in account.metrics.values()} & {"seed", "fold"}
+    return {metric.role for metric in account.metrics.values() if metric.role in ("seed", "fold")}
 
 
 def _both(
