@@ -103,7 +103,7 @@ def draw(run: Run, task: Task, found: OutOfFold, title: str) -> None:
     """The figure that a run has of its test, of all examples."""
     from pipeline.report import figures
 
-    title = f"{title}\n{len(found.cells):,} examples, each predicted by the training that did not see it"
+    title = f"{title}\n{len(found.cells):,} examples, predicted by the\ntrainings that did not see them"
     if isinstance(task, Classification) and found.heads == ("actual", "predicted"):
         path = run.artifact("figures/confusion_matrix.png")
         figures.confusion_matrix(path, confusion(task, found), task.classes, title)
