@@ -494,8 +494,9 @@ def test_the_modules_that_draw_and_write_are_tracked(some: Copy, monkeypatch: py
     assert all(kept <= writers.keys() for writers in found.values())
     every = {f"pipeline.report.{path.stem}" for path in (ROOT / "src/pipeline/report").glob("[a-z]*.py")}
     tracked = {name for writers in (*found.values(), report) for name in writers}
-    # Of a comparison that the study does not make, and of grids, which no stage draws.
-    assert every - tracked - {"pipeline.report.grid_figure"} == {"pipeline.report.long_range"}
+    # Of comparisons that the study does not make, and of grids, which no stage draws.
+    not_made = {"pipeline.report.long_range", "pipeline.report.fold_intervals"}
+    assert every - tracked - {"pipeline.report.grid_figure"} == not_made
 
 
 def test_the_module_that_notes_how_cells_were_timed_is_tracked() -> None:

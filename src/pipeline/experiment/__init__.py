@@ -165,6 +165,8 @@ class Experiment:
         parts = {group: self.part(group) for group in dict.fromkeys(read)}
         found = {f"{group}={_called(part)}": part.packages for group, part in parts.items()}
         found |= {f"{group}: {_called(one)}": one.packages for group, part in parts.items() for one in part.inside}
+        if self.inputs.folds is not None:
+            found["dataset.folds"] = ("scikit-learn",)  # which divides the examples
         return {what: packages for what, packages in found.items() if packages}
 
     def reads(self, group: str) -> bool:
