@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from command import done, pipeline, refused, runs, status
 from hypothesis import given
 from hypothesis import strategies as st
 from in_backend import experiment
+from PIL import Image
 from scipy import stats
 from sklearn.metrics import r2_score
 
@@ -21,7 +23,9 @@ from pipeline.datasets import Data, Split
 from pipeline.datasets.diabetes import Diabetes
 from pipeline.datasets.digits import Digits
 from pipeline.datasets.folds import division, fold_of
+from pipeline.datasets.image_folder import ImageFolder
 from pipeline.datasets.loading import load_data, loaded
+from pipeline.datasets.normalisation import Normalisation
 from pipeline.datasets.npz import Npz
 from pipeline.datasets.pool import Pool, pool_of, read
 from pipeline.errors import UserError
@@ -29,8 +33,10 @@ from pipeline.experiment.settings import Inputs
 from pipeline.report.fold_intervals import half_width_over_folds, paired_by_fold, widening
 from pipeline.report.intervals import half_width, paired
 from pipeline.runs.json_files import read_json
-from pipeline.runs.result import read_result
+from pipeline.runs.result import rate, read_result
 from pipeline.spec import spec
+from pipeline.stages.folds import of_other_data
+from pipeline.stages.repeated import Trained
 from pipeline.tasks.classification import Classification
 from pipeline.tasks.regression import Regression
 
@@ -136,6 +142,43 @@ def test_a_dataset_of_the_users_is_pooled_as_it_divides_itself() -> None:
     one, other = (loaded(Divides(), seed, Inputs(folds=4, fold=2)) for seed in (0, 5))
     assert [len(split) for split in (one.train, one.validation, one.test)] == [56, 19, 25]
     assert (one.test.x == other.test.x).all() and not (one.train.x == other.train.x).all()
+
+
+@spec
+class Normalises(Divides):
+    """The same, normalised by the training part of the division that it makes itself."""
+
+    def load(self, root: Path, seed: int) -> Data:
+        data = Divides().load(root, seed)
+        return replace(data, normalisation=Normalisation.measured(data.train.x, None))
+
+
+def test_numbers_that_normalise_every_fold_alike_are_noted() -> None:
+    (note,) = loaded(Normalises(), 0, Inputs(folds=4, fold=2)).notes
+    assert note.startswith("dataset=normalises: it normalises its examples by the same numbers in every fold: where ")
+
+
+def test_images_in_a_folder_have_folds(tmp_path: Path) -> None:
+    """In the order of their classes and names."""
+    for name, colour in (("cat", 40), ("dog", 200)):
+        (tmp_path / name).mkdir()
+        for number in range(10):
+            Image.new("L", (4, 4), colour + number).save(tmp_path / name / f"{number}.png")
+    dataset = ImageFolder(folder=str(tmp_path), size=(4, 4), channels=1)
+    whole = pool_of(dataset, "stage.folds").data.train
+    assert whole.x[:, 0, 0, 0].tolist() == [*range(40, 50), *range(200, 210)]
+    found = loaded(dataset, 0, Inputs(folds=5, fold=4))
+    assert [np.bincount(split.y).tolist() for split in (found.train, found.validation, found.test)][2] == [2, 2]
+    assert len(found.validation) == round(0.1 * 16)
+
+
+def test_folds_of_data_that_are_drawn_anew_do_not_belong_together(tmp_path: Path) -> None:
+    """Code of the user's that draws without a seed gives each fold other examples."""
+    speed = rate("examples_per_s", 1.0, "examples")
+    each = [Trained(str(fold), tmp_path, {}, speed, {"data_sha256": one}, [], ()) for fold, one in enumerate("aba")]
+    assert of_other_data(each[::2], "a") is None
+    assert str(of_other_data(each, "a")).startswith("fold 1: the data were others than when they were divided (another")
+    assert str(of_other_data(each, "c")).startswith("fold 0, 1, 2: the data were others than")
 
 
 def test_examples_of_the_test_that_are_trained_on_are_noticed(tmp_path: Path) -> None:

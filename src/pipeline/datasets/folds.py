@@ -11,6 +11,7 @@ from pipeline.datasets.own import held_out
 from pipeline.datasets.pool import Pool
 from pipeline.datasets.split import check_sizes, hold_out
 from pipeline.errors import UserError, cut, plural
+from pipeline.tasks import Task
 from pipeline.tasks.classification import Classification
 
 SEED = 0  # of the division: the same for every run, so that runs with other settings are compared fold by fold
@@ -26,21 +27,23 @@ def division(pool: Pool, folds: int, who: str) -> np.ndarray:
     y, task = pool.data.train.y, pool.data.task
     if len(y) < folds:
         raise UserError(f"{who}: there are {len(y)} examples; choose {len(y)} folds at most")
-    if isinstance(task, Classification):
+    classes = task.targets == "classes"
+    if classes:
         _check_classes(y, task, folds, who)
-    kind = KFold if task.targets != "classes" else StratifiedKFold
+    kind = StratifiedKFold if classes else KFold
     found = np.empty(len(y), np.int64)
     for number, (_, rows) in enumerate(kind(folds, shuffle=True, random_state=SEED).split(y, y)):
         found[rows] = number
     return found
 
 
-def _check_classes(y: np.ndarray, task: Classification, folds: int, who: str) -> None:
-    counts = np.bincount(y, minlength=len(task.classes))
-    few = [(int(n), name) for n, name in zip(counts, task.classes, strict=True) if 0 < n < folds]
+def _check_classes(y: np.ndarray, task: Task, folds: int, who: str) -> None:
+    labels, counts = np.unique(y, return_counts=True)
+    few = [(int(n), int(label)) for n, label in zip(counts, labels, strict=True) if n < folds]
     if not few:
         return
-    least, name = min(few)
+    least, label = min(few)
+    name = task.classes[label] if isinstance(task, Classification) else label
     others = f" ({plural(len(few) - 1, 'other')} also fewer than {folds})"
     choose = f"choose {least} folds at most, or " if least > 1 else ""
     raise UserError(

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SHARES = ("validation", "test", "test_share")
+SHARED_NUMBERS = (
+    "it normalises its examples by the same numbers in every fold: where load() measures them, each test has a part in "
+    "them (leakage); dataset.normalise=true measures the training part of each fold alone"
+)
 SEED = 0  # whatever that of the run: runs of several seeds have the same examples, in one order
 
 
@@ -79,8 +83,10 @@ def pool_of(dataset: Dataset, who: str) -> Pool:
     elif is_shipped(dataset):
         data = undivided(dataset)
         _refuse_parts(dataset, data, who)
-    none = Split(data.train.x[:0], data.train.y[:0])
-    whole = replace(data, train=joined(data), validation=none, test=none, held_out=None)
+    none, notes = Split(data.train.x[:0], data.train.y[:0]), data.notes
+    if data.normalisation is not None:
+        notes = (*notes, f"dataset={choice(dataset)}: {SHARED_NUMBERS}")
+    whole = replace(data, train=joined(data), validation=none, test=none, held_out=None, notes=notes)
     if is_shipped(dataset):
         return Pool(whole, getattr(dataset, "validation", share), getattr(dataset, "train_size", None))
     return Pool(whole, share, None)

@@ -12,13 +12,25 @@ from pipeline.experiment.folds import check_folds
 from pipeline.experiment.settings import Folds as Count
 from pipeline.machine.capability import Resolved
 from pipeline.report.fold_intervals import half_width_over_folds, widening
+from pipeline.report.intervals import LEAST_RUNS
 from pipeline.runs import receipt as receipts
 from pipeline.runs.beside import beside
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import spec
 from pipeline.stages.cells import Variant, caveats, checked, experiments_of, run_cells, variant, without_result
-from pipeline.stages.repeated import Over, asked_of, grid, keep, lacking, means, metrics, of_lengths, trained_of
+from pipeline.stages.repeated import (
+    Over,
+    Trained,
+    asked_of,
+    grid,
+    keep,
+    lacking,
+    means,
+    metrics,
+    of_lengths,
+    trained_of,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -93,26 +105,40 @@ class Folds(Stage):
         together = partial(
             out_of_fold.result_of, run, pool.data.task, experiment.loss, division, folders, experiment.name
         )
-        pooled = beside("predictions of all folds: not written", together)
+        other_data = of_other_data(trained, pool.data.sha256)
+        pooled = Result(()) if other_data else beside("predictions of all folds: not written", together)
         return Result(
             metrics=(*metrics(trained, over), *pooled.metrics),
             table=(*means(trained, over), *pooled.table),
             tables=(grid(trained, asked, over),),
             notes=(
-                self._said(len(trained)),
+                *self._said(len(trained)),
                 *pooled.notes,
                 *of_lengths(trained, experiment.training, over),
                 *lacking(trained, over),
                 *caveats(entries),
             ),
-            failed=without_result(entries) or pooled.failed,
+            failed=without_result(entries) or other_data or pooled.failed,
         )
 
-    def _said(self, n: int) -> str:
-        """What the interval means."""
+    def _said(self, n: int) -> list[str]:
+        """What the interval means, where there is one."""
+        if n < LEAST_RUNS:
+            return []
         wider = f"{widening(n, self.folds):.2g} times as wide as for independent results"
-        return (
+        return [
             "the interval is of the expected result with other examples of the same kind, "
             f"{self.folds - 1}/{self.folds} of as many to train on, and this seed; folds share training examples, so "
             f"it is an approximation, {wider} (Nadeau and Bengio, 2003)"
-        )
+        ]
+
+
+def of_other_data(trained: Sequence[Trained], sha256: str) -> str | None:
+    """Folds that were made of other data than those that were divided, in words for `Result.failed`."""
+    others = [one.of for one in trained if one.receipt["data_sha256"] != sha256]
+    if not others:
+        return None
+    return (
+        f"fold {', '.join(others)}: the data were others than when they were divided (another sha256), so that the "
+        "folds do not belong together; code that draws the data has to draw the same each time"
+    )
