@@ -32,6 +32,7 @@ from pipeline.errors import UserError
 from pipeline.experiment.settings import Inputs
 from pipeline.report.fold_intervals import half_width_over_folds, paired_by_fold, widening
 from pipeline.report.intervals import half_width, paired
+from pipeline.runs.code.code_hash import modules
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import rate, read_result
 from pipeline.spec import spec
@@ -274,6 +275,14 @@ def test_every_fold_is_a_separate_run_and_all_examples_are_predicted(tmp_path: P
     assert "1.6 times as wide as for independent results (Nadeau and Bengio, 2003)" in result.stderr
     shares = [read_json(run / "receipt.json")["held_out"] for run in each]
     assert len({one["test"] for one in shares}) == 3
+
+
+def test_another_model_changes_no_code_of_the_stage() -> None:
+    """stage=compare names the modules that differ as edited."""
+    first, second = (modules(experiment("torch", stage="folds", model=name)) for name in ("mlp", "cnn"))
+    assert "pipeline.stages.folds" in first
+    assert "pipeline.datasets.folds" in first
+    assert {name for name in first.keys() & second.keys() if first[name] != second[name]} == set()
 
 
 @pytest.mark.wide
