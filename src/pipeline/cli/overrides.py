@@ -7,6 +7,7 @@ the third by the specs.
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import islice
@@ -37,10 +38,9 @@ def keys_of(overrides: Sequence[str], groups: Collection[str], *, grid: bool, sh
         if any(not isinstance(override.key_or_group, str) or not override.key_or_group for override in parsed):
             raise OverrideParseException(override=" ".join(overrides), message="an override without a key")
     except OverrideParseException as error:
-        raise UserError(
-            f"{cut(error.override) or repr('')}: not an override{_meant(error.override)}; write key=value, with quotes "
-            "round special characters ('key=\"a b\"')"
-        ) from error
+        write = _in_quotes(error.override) or "key=value, with quotes round special characters ('key=\"a b\"')"
+        said = f"{cut(error.override) or repr('')}: not an override{_meant(error.override)}; write {write}"
+        raise UserError(said) from error
     keys = [override.key_or_group for override in parsed]
     twice = [key for key, count in Counter(keys).items() if count > 1]
     if twice:
@@ -66,6 +66,20 @@ def _meant(text: str) -> str:
         return " (did you mean --help?)"
     groups = [group for group, found in choices([conf_path()]).items() if text in found and "/" not in group]
     return f" (did you mean {' or '.join(f'{group}={text}' for group in groups)}?)" if groups else ""
+
+
+def _in_quotes(text: str) -> str | None:
+    """A key's value in the quotes that Hydra's grammar wants (of letters beyond ASCII, too) and the shell's around
+    them; None where quotes alone do not mend it."""
+    key, _, value = text.partition("=")
+    quoted = f'{key}="{value}"'
+    if "." not in key or len(text) > LONGEST_KEY or set(value) & set("=\"'\\[]{}"):
+        return None
+    try:
+        OverridesParser.create().parse_override(quoted)
+    except OverrideParseException:
+        return None
+    return shlex.quote(quoted)
 
 
 def is_hydras(key: str) -> bool:
