@@ -830,7 +830,7 @@ def test_cells_too_short_to_count_their_others_are_noted_together(
     monkeypatch.setattr(Others, "share", lambda _: 0.4)
     run = Run(Journal.begin(tmp_path, "cells", {}), Console(file=io.StringIO()))
     assert run_cells(run, []) == found
-    said = "other processes had 40% of the cores while the cells ran, some of which were not counted alone: "
+    said = "other processes had 40% of the cores while the cells ran, which slowed them"
     assert [note.startswith(said) for note in run.notes] == [True] * noted
 
 

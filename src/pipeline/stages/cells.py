@@ -165,7 +165,7 @@ def run_cells(run: Run, decisions: Sequence[Decision]) -> list[Entry]:
         run.note(note)
     shares = shares_of_others(entries)
     if (of_others := said_of(others.share())) and None in shares and not any(map(said_of, shares)):
-        run.note(f"{of_others} while the cells ran, some of which were not counted alone: this slowed them")
+        run.note(f"{of_others} while the cells ran, which slowed them")
     return entries
 
 
