@@ -219,6 +219,29 @@ def trained_to(tmp_path: Path, seed: int, results: dict[str, float], **receipt: 
     return Trained(str(seed), tmp_path, metrics, trained_at(1.0), about, [], ())
 
 
+def test_a_metric_with_the_name_of_an_end_keeps_it_over_seeds(tmp_path: Path) -> None:
+    """The whole result was lost after all trainings: two metrics of one name."""
+    each = [{"test/accuracy": 0.5 + seed / 10, "test/accuracy_low": seed / 4} for seed in range(3)]
+    found = by_name(metrics([trained_to(tmp_path, seed, one) for seed, one in enumerate(each)], SEEDS))
+    assert (found["test/accuracy_low"].value, found["test/accuracy_low"].role) == (0.25, "value")
+    assert found["test/accuracy_high"].value > 0.6
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([1693, 1920, 2205], "1,939 +-637 (mean, 95 % interval, n=3; 1,693 to 2,205)"),
+        ([1000.1, 1000.2, 1000.6], "1,000.30 +-0.66 (mean, 95 % interval, n=3; 1,000.10 to 1,000.60)"),
+        ([0.97, 0.96, 0.98], "0.9700 +-0.0248 (mean, 95 % interval, n=3; 0.9600 to 0.9800)"),
+        ([-3000, 3000, 6], "2 +-7,452 (mean, 95 % interval, n=3; -3,000 to 3,000)"),
+        ([998.5, 1001], "999.7500 (mean; n=2, too few runs for an interval)"),
+    ],
+)
+def test_a_mean_and_its_interval_have_digits_alike(tmp_path: Path, values: list[float], said: str) -> None:
+    each = [trained_to(tmp_path, seed, {"test/loss": value}) for seed, value in enumerate(values)]
+    assert dict(means(each, SEEDS)) == {"test loss": said}
+
+
 def test_a_result_that_some_seeds_lack_is_of_those_that_have_it(tmp_path: Path) -> None:
     """R² of targets that are all the same is none: the whole result was lost, by a KeyError after all trainings."""
     usual = {"test/loss": 1.0, "test/accuracy": 0.5}

@@ -278,6 +278,20 @@ def figure(value: float) -> str:
     return f"{value:.4f}" if value == 0 or abs(value) >= 0.001 else f"{value:.1e}"
 
 
+def alike(values: Sequence[float], least: float) -> list[str]:
+    """Numbers that are read together, in the digits of `figure`: of the largest, and as many more as give `least`, how
+    far they are uncertain, two."""
+    if not 1000 <= max(map(abs, values)) < HUGE:
+        return [figure(value) for value in values]
+    places = next((one for one in range(4) if abs(least) * 10**one >= 9.5 or not least), 4)
+    return [f"{value:,.{places}f}" for value in values]
+
+
+def with_sign(value: float, text: str) -> str:
+    """The text of a difference with its sign."""
+    return f"+{text}" if value > 0 else text
+
+
 def change(difference: float) -> str:
     """A difference with its sign: four digits behind the point, a power of ten where none of the four would be left."""
     return f"{difference:+.4f}" if difference == 0 or abs(difference) >= 0.0001 else f"{difference:+.1e}"

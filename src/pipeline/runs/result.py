@@ -15,7 +15,7 @@ the journal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -81,6 +81,15 @@ def ends(metric: Metric, low: float, high: float) -> tuple[Metric, Metric]:
         Metric(f"{metric.name}_low", low, metric.unit, metric.kind, role="low"),
         Metric(f"{metric.name}_high", high, metric.unit, metric.kind, role="high"),
     )
+
+
+def with_ends(metrics: Sequence[Metric], intervals: Mapping[str, tuple[float, float]]) -> tuple[Metric, ...]:
+    """Every metric, and the ends of its interval behind it. A metric that has the name of an end keeps it."""
+    names, found = {metric.name for metric in metrics}, list[Metric]()
+    for metric in metrics:
+        both = ends(metric, *intervals[metric.name]) if metric.name in intervals else ()
+        found += [metric, *(end for end in both if end.name not in names)]
+    return tuple(found)
 
 
 def half_of(metrics: Mapping[str, Metric], name: str) -> float | None:

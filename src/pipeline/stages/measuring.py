@@ -20,9 +20,9 @@ from pipeline.metrics.total import Total
 from pipeline.models import Shapes
 from pipeline.raised import in_words
 from pipeline.report.intervals import CONFIDENCE, Interval
-from pipeline.report.table import figure
+from pipeline.report.table import alike, figure
 from pipeline.runs.fit import Predict
-from pipeline.runs.result import Metric, ends
+from pipeline.runs.result import Metric, with_ends
 from pipeline.spec import choice, is_shipped
 from pipeline.tasks import Judge, Task
 
@@ -66,15 +66,8 @@ class Measured:
 
     @property
     def kept(self) -> tuple[Metric, ...]:
-        """For the result: every metric, and the ends of its interval behind it. A metric of the user's may have the
-        name of an end, and keeps it."""
-        names = {metric.name for metric in self.whole}
-        found: list[Metric] = []
-        for metric in self.whole:
-            interval = self.intervals.get(metric.name)
-            both = () if interval is None else ends(metric, interval.low, interval.high)
-            found += [metric, *(end for end in both if end.name not in names)]
-        return tuple(found)
+        """For the result: every metric, and the ends of its interval behind it."""
+        return with_ends(self.whole, {name: (one.low, one.high) for name, one in self.intervals.items()})
 
     def rows(self) -> list[tuple[str, str]]:
         """For the table at the end: each metric by its name in words."""
@@ -85,8 +78,9 @@ class Measured:
         interval = self.intervals.get(metric.name)
         if interval is None:
             return figure(metric.value)
-        low, high = figure(interval.low), figure(interval.high)
-        return f"{figure(metric.value)} ({100 * CONFIDENCE:.0f} %: {low} to {high}, for {interval.n:,} {self.unit})"
+        numbers = (metric.value, interval.low, interval.high)
+        value, low, high = alike(numbers, (interval.high - interval.low) / 2)
+        return f"{value} ({100 * CONFIDENCE:.0f} %: {low} to {high}, for {interval.n:,} {self.unit})"
 
 
 def measure(

@@ -12,10 +12,10 @@ from pipeline.errors import RunError
 from pipeline.experiment.metrics import name_of
 from pipeline.report.csv_file import csv_file
 from pipeline.report.intervals import deviation, half_width, why_none
-from pipeline.report.table import figure
+from pipeline.report.table import alike, figure
 from pipeline.runs.json_files import read_json
 from pipeline.runs.records import EPOCH, read_metrics
-from pipeline.runs.result import Metric, Table, ends, half_of, read_result, training_rate, values
+from pipeline.runs.result import Metric, Table, half_of, read_result, training_rate, values, with_ends
 from pipeline.runs.run import Run
 from pipeline.stages.cells import of_data
 from pipeline.stages.rates import score_of
@@ -108,13 +108,14 @@ def keep(run: Run, receipt: dict[str, Any], trained: Sequence[Trained], over: Ov
 
 def metrics(trained: Sequence[Trained], over: Over) -> tuple[Metric, ...]:
     """The mean of each result, its interval where the trainings are enough for one, and each training's own."""
-    found: list[Metric] = []
+    averages, intervals = list[Metric](), dict[str, tuple[float, float]]()
     for name, first in declared(trained).items():
         values = values_of(trained, name)
         mean, half = statistics.fmean(values), over.half_width(values)
-        found.append(replace(first, value=mean))
+        averages.append(replace(first, value=mean))
         if half is not None:
-            found += ends(first, mean - half, mean + half)
+            intervals[name] = (mean - half, mean + half)
+    found = [*with_ends(averages, intervals)]
     for one in trained:
         own = {f"{over.word}_{one.of}/{name.replace('/', '_')}": metric for name, metric in one.results.items()}
         found += [replace(metric, name=name, role=over.word) for name, metric in own.items()]
@@ -238,9 +239,10 @@ def grid(trained: Sequence[Trained], asked: Sequence[str], over: Over) -> Table:
 
 def _mean(values: Sequence[float], over: Over) -> str:
     half, scatter = over.half_width(values), deviation(values) if over.spread else None
-    mean, n = figure(statistics.fmean(values)), f"n={len(values)}"
-    n = n if scatter is None else f"deviation {figure(scatter)}, {n}"
+    spreads = [one for one in (half, scatter) if one is not None]
+    extremes = () if half is None else (min(values), max(values))
+    mean, *others = alike((statistics.fmean(values), *spreads, *extremes), min(spreads, default=0.0))
+    n = f"n={len(values)}" if scatter is None else f"deviation {others[len(spreads) - 1]}, n={len(values)}"
     if half is None:
         return f"{mean} (mean; {n}, {why_none(values)} for an interval)"
-    low, high = figure(min(values)), figure(max(values))
-    return f"{mean} +-{figure(half)} (mean, 95 % interval, {n}; {low} to {high})"
+    return f"{mean} +-{others[0]} (mean, 95 % interval, {n}; {others[-2]} to {others[-1]})"

@@ -16,7 +16,7 @@ from pipeline.contracts.runs import AboutRuns
 from pipeline.errors import UserError
 from pipeline.experiment.settings import Settings, Text
 from pipeline.report.intervals import Paired, deviation, half_width, paired
-from pipeline.report.table import counted, figure, figure_of, median_and_range, show, show_table
+from pipeline.report.table import alike, counted, figure, figure_of, median_and_range, show, show_table, with_sign
 from pipeline.report.timed import of_rates
 from pipeline.runs.choices import text_of
 from pipeline.runs.differences import (
@@ -281,7 +281,8 @@ def _interval(found: Paired) -> tuple[str, str]:
     """The mean difference and half of its interval, with digits alike: two of the mean may lie outside of it."""
     if found.half is None:
         return signed(found.mean), ""
-    return f"{'+' if found.mean > 0 else ''}{figure(found.mean)}", f"±{figure(found.half)}"
+    mean, half = alike((found.mean, found.half), found.half)
+    return with_sign(found.mean, mean), f"±{half}"
 
 
 def _number(account: Account, name: str) -> str:

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from pipeline.errors import UserError
 from pipeline.report.intervals import CONFIDENCE, LEAST_EXAMPLES, PairedShares, paired, paired_shares, why_none
-from pipeline.report.table import change, figure, show
+from pipeline.report.table import alike, change, figure, show, with_sign
 from pipeline.runs.differences import Account
 from pipeline.stages.about_runs.predictions import Kind, Predictions, kind_of, read_predictions
 
@@ -128,12 +128,9 @@ def _difference(theirs: Sequence[float], ours: Sequence[float], names: Sequence[
     if found is None or found.n < LEAST_EXAMPLES:
         return f"no interval of fewer than {LEAST_EXAMPLES} examples"
     if found.half is None:
-        return f"{signed(found.mean)} ({why_none([b - a for a, b in zip(theirs, ours, strict=True)])} for an interval)"
-    ends = f"{LEVEL}: {signed(found.mean - found.half)} to {signed(found.mean + found.half)}"
+        mean = with_sign(found.mean, figure(found.mean))
+        return f"{mean} ({why_none([b - a for a, b in zip(theirs, ours, strict=True)])} for an interval)"
+    numbers = (found.mean, found.mean - found.half, found.mean + found.half)
+    mean, low, high = map(with_sign, numbers, alike(numbers, found.half))
     verdict = f"{names[found.mean < 0]}'s is smaller" if found.shown else NOT_SHOWN
-    return f"{signed(found.mean)} ({ends}), {verdict}"
-
-
-def signed(value: float) -> str:
-    """A difference of errors with its sign, in the digits of a metric."""
-    return f"{'+' if value > 0 else ''}{figure(value)}"
+    return f"{mean} ({LEVEL}: {low} to {high}), {verdict}"
