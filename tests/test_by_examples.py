@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -24,7 +24,9 @@ from pipeline.errors import UserError
 from pipeline.losses.cross_entropy import CrossEntropy
 from pipeline.losses.squared_error import SquaredError
 from pipeline.metrics.accuracy import Accuracy
+from pipeline.metrics.averaged import MeanOverExamples
 from pipeline.metrics.bits_per_token import BitsPerToken
+from pipeline.metrics.brier import Brier
 from pipeline.metrics.mean_squared_error import MeanSquaredError
 from pipeline.metrics.perplexity import Perplexity
 from pipeline.metrics.root_mean_squared_error import RootMeanSquaredError
@@ -192,6 +194,62 @@ def test_rows_that_are_no_examples_are_not_counted_as_such() -> None:
         totals = [Total(Accuracy())]
         add_to(totals, task, np.eye(2)[y], y)
         assert (totals[0].interval() is not None) is has
+
+
+class Grouped(Classification):
+    """A user's task that derives from ours, with several examples of each patient."""
+
+    independent: ClassVar[bool] = False
+
+
+class GroupedNumbers(Regression):
+    independent: ClassVar[bool] = False
+
+
+def test_a_task_that_denies_independence_has_no_interval_by_our_judges() -> None:
+    y, logits = np.arange(40) % 2, np.random.default_rng(0).normal(size=(40, 2))
+    assert measured(Grouped((3,), ("a", "b")), CrossEntropy(), logits, y, Brier()).intervals == {}
+    numbers = y[:, None].astype(np.float64)
+    assert measured(GroupedNumbers((3,), 1), SquaredError(), logits[:, :1], numbers).intervals == {}
+
+
+class Weighted(Accuracy):
+    """A user's metric that derives from ours and weights the examples."""
+
+    def sums(self, outputs: np.ndarray, targets: np.ndarray) -> Any:
+        weights = 1.0 + targets
+        return float((weights * self.each(outputs, targets)).sum()), float(weights.sum())
+
+
+def test_a_weighted_mean_keeps_its_value_and_has_no_interval() -> None:
+    """It was refused, because the plain mean is another."""
+    y, total = np.arange(40) % 2, Total(Weighted())
+    add_to([total], Classification((3,), ("a", "b")), np.eye(2)[np.zeros(40, int)], y)
+    found = total.measured()
+    assert found is not None, total.fault
+    assert found.value == pytest.approx(1 / 3)
+    assert total.interval() is None
+
+
+class Half(MeanOverExamples):
+    """Errors of 100 and more with either sign, kept in few bits: their mean is nearly 0."""
+
+    direction = "none"
+    takes = "numbers"
+
+    def each(self, outputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        return (outputs - targets)[:, 0].astype(np.float16)
+
+
+def test_few_bits_an_example_are_no_other_mean() -> None:
+    """The run failed at its end: the two means differ by the rounding of one of them."""
+    generator, total = np.random.default_rng(0), Total(Half())
+    for _ in range(20):
+        add_to([total], Regression((3,), 1), generator.normal(size=(500, 1)) * 100, np.zeros((500, 1)))
+    found, interval = total.measured(), total.interval()
+    assert found is not None, total.fault
+    assert interval is not None
+    assert interval.low < found.value < interval.high
 
 
 @pytest.mark.parametrize("name", ["test/accuracy_low", "test/accuracy_high"])

@@ -18,12 +18,16 @@ class MeanOverExamples(Metric):
         """What each example of a batch gives, (N,): a number, or whether it is right."""
 
     def sums(self, outputs: np.ndarray, targets: np.ndarray) -> Any:
-        return float(self.each(outputs, targets).mean()) * len(targets), len(targets)
+        # In float64, whatever the examples' numbers are kept in: of many in float16 a mean has three digits.
+        return float(self.each(outputs, targets).mean(dtype=np.float64)) * len(targets), len(targets)
 
     def value(self, sums: Any) -> float:
         total, examples = sums
         return total / examples
 
     def of_examples(self, outputs: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
-        """None of a metric that makes something else of the mean, such as its root: the interval is of the mean."""
-        return self.each(outputs, targets) if type(self).value is MeanOverExamples.value else None
+        """None of a metric that makes something else of the mean, such as its root, or that weights its examples: the
+        interval is of the plain mean."""
+        own, ours = type(self), MeanOverExamples
+        is_mean = own.value is ours.value and own.sums is ours.sums
+        return self.each(outputs, targets) if is_mean else None

@@ -15,6 +15,8 @@ from pipeline.raised import in_words
 from pipeline.report.intervals import Interval, by_examples
 from pipeline.runs import result
 
+SAME = 1e-6  # of a metric: it adds up batches, perhaps in float32
+
 
 class Total:
     """One metric's sums so far. `fault`: what is wrong with the metric, where something is; it is then left alone."""
@@ -52,7 +54,7 @@ class Total:
             kind = f"{found.dtype} of shape {found.shape}" if isinstance(found, np.ndarray) else _what(found)
             self.fault = f"of_examples() gave {kind} for {len(targets)} examples; give an array with a number for each"
             return
-        self.each.append(found)
+        self.each.append(found if found.dtype.kind == "b" else found.astype(np.float64))
 
     def interval(self) -> Interval | None:
         """The interval of the value by the examples; None where the metric does not say what each of them gave."""
@@ -77,8 +79,10 @@ class Total:
         """What is wrong where the value is not the mean that an interval would be of; None where nothing is."""
         if not self.each:
             return None
-        mean = float(np.concatenate(self.each).mean())
-        if math.isclose(mean, value, rel_tol=1e-6, abs_tol=1e-9):
+        each = np.concatenate(self.each)
+        mean, size = float(each.mean()), float(np.abs(each).mean())
+        # A mean of errors with either sign is nearly 0: it is as exact as they are, in the dtype that they are kept in.
+        if math.isclose(mean, value, rel_tol=SAME, abs_tol=max(SAME * size, 1e-9)):
             return None
         return f"value() gave {value:.6g}, which has to be the mean of what of_examples() gives: {mean:.6g}"
 

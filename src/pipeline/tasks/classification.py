@@ -112,7 +112,9 @@ class ClassificationJudge(Judge):
         )
 
     def intervals(self) -> Mapping[str, Interval]:
-        """Of the accuracy, by the number of examples."""
+        """Of the accuracy, by the number of examples. A task that derives from this one may have dependent ones."""
+        if not self.task.independent:
+            return {}
         found = of_share(int(np.trace(self.counts)), int(self.counts.sum()))
         return {} if found is None else {"test/accuracy": found}
 

@@ -55,17 +55,19 @@ class Regression(Task):
         return None if np.isfinite(y).all() else "holds numbers that are not finite"
 
     def judge(self, loss: Loss) -> Judge:
-        return RegressionJudge(loss)
+        return RegressionJudge(loss, independent=self.independent)
 
 
 class RegressionJudge(Judge):
     """Loss, mean absolute and root mean squared error, R²; draws predicted against actual numbers.
 
     R² of an output is 1 - (sum of squared errors) / (sum of squared distances of the targets from their mean), and of
-    several outputs the mean of theirs. There is none where all targets of an output are the same.
+    several outputs the mean of theirs. There is none where all targets of an output are the same. `independent`: as
+    the task says of its examples.
     """
 
-    def __init__(self, loss: Loss) -> None:
+    def __init__(self, loss: Loss, *, independent: bool = True) -> None:
+        self.independent = independent
         self.loss, self.absolute = Mean(loss.numpy), Mean(lambda outputs, y: float(np.abs(outputs - y).mean()))
         self.actual: list[np.ndarray] = []  # some bytes an example, beside the x of it
         self.predicted: list[np.ndarray] = []
@@ -84,6 +86,8 @@ class RegressionJudge(Judge):
 
     def intervals(self) -> Mapping[str, Interval]:
         """Of the mean absolute error. A root and R² are not means over examples."""
+        if not self.independent:
+            return {}
         actual, predicted = self._whole()
         found = by_examples(np.abs(predicted - actual).mean(axis=1))
         return {} if found is None else {"test/mean_absolute_error": found}
