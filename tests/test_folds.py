@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,13 @@ from pipeline.errors import UserError
 from pipeline.experiment.settings import Inputs
 from pipeline.report.fold_intervals import half_width_over_folds, paired_by_fold, widening
 from pipeline.report.intervals import half_width, paired
-from pipeline.runs.code.code_hash import modules
+from pipeline.runs.differences import Account
 from pipeline.runs.json_files import read_json
-from pipeline.runs.result import rate, read_result
+from pipeline.runs.result import Metric, by_name, rate, read_result
 from pipeline.spec import spec
-from pipeline.stages.folds import of_other_data
+from pipeline.stages.about_runs import by_fold
+from pipeline.stages.about_runs.compare import measured_otherwise
+from pipeline.stages.folds import Folds, of_other_data
 from pipeline.stages.repeated import Trained
 from pipeline.tasks.classification import Classification
 from pipeline.tasks.regression import Regression
@@ -273,16 +275,15 @@ def test_every_fold_is_a_separate_run_and_all_examples_are_predicted(tmp_path: P
         assert own == [(row["actual"], row["predicted"]) for row in rows if row["fold"] == str(fold)]
     assert (whole / "artifacts" / "figures" / "confusion_matrix.png").is_file()
     assert "1.6 times as wide as for independent results (Nadeau and Bengio, 2003)" in result.stderr
+    assert "of the same kind, 2/3 of as many to train and validate on, and this seed; folds" in result.stderr
     shares = [read_json(run / "receipt.json")["held_out"] for run in each]
     assert len({one["test"] for one in shares}) == 3
-
-
-def test_another_model_changes_no_code_of_the_stage() -> None:
-    """stage=compare names the modules that differ as edited."""
-    first, second = (modules(experiment("torch", stage="folds", model=name)) for name in ("mlp", "cnn"))
-    assert "pipeline.stages.folds" in first
-    assert "pipeline.datasets.folds" in first
-    assert {name for name in first.keys() & second.keys() if first[name] != second[name]} == set()
+    listed = pipeline(tmp_path, "stage=runs", "stage.best=test/accuracy")  # else the luckiest fold is the best run
+    assert "test/accuracy is not compared across dataset.folds=" in listed.stderr
+    of_all = pipeline(tmp_path, "stage=runs", "stage.best=test/accuracy", "stage.where=stage.folds=3")
+    assert (whole.name in of_all.stdout, "not compared" in of_all.stderr) == (True, False)
+    beside = pipeline(tmp_path, "stage=compare", f"stage.runs=[{whole.name},{each[0].name}]").stdout
+    assert [len(line.split()) for line in beside.splitlines() if line.startswith("test/accuracy ")] == [3]  # no b - a
 
 
 @pytest.mark.wide
@@ -361,12 +362,56 @@ def test_two_settings_are_compared_fold_by_fold(tmp_path: Path) -> None:
         assert [line.split()[:2] for line in lines[:2]] == [["test/loss", n], ["test/accuracy", n]]
 
 
+def of_folds(folder: Path, values: Sequence[float], **parts: Any) -> Account:
+    """What a run of stage=folds with a metric of the user's says of itself."""
+    (folder / "artifacts").mkdir(parents=True, exist_ok=True)
+    (folder / "artifacts" / "predictions.csv").write_text("example,fold,actual,predicted\n0,0,a,a\n1,1,a,b\n2,2,b,b\n")
+    metrics = [
+        Metric(f"fold_{fold}/test_{name}", one, role="fold") for name in NAMES for fold, one in enumerate(values)
+    ]
+    config = {"stage.folds": 3, "training.metrics": [{"_target_": "lab.Own", "at": 1}], "loss": "cross_entropy"}
+    config |= parts.pop("config", {})
+    return Account(folder, {"config": config}, None, by_name(metrics), (), **parts)
+
+
+NAMES = ("loss", "accuracy", "own")
+
+
+def test_what_was_measured_otherwise_is_not_compared_fold_by_fold(tmp_path: Path) -> None:
+    """A metric of the user's with other settings, or whose code was edited, and another loss: they were compared."""
+    first = of_folds(tmp_path / "a", [0.5, 0.6, 0.8], modules={"lab": "1"})
+    for changed, left in (
+        ({"modules": {"lab": "1"}}, ["test/loss", "test/accuracy", "test/own"]),
+        ({"modules": {"lab": "2"}}, ["test/loss", "test/accuracy"]),
+        ({"config": {"training.metrics": [{"_target_": "lab.Own", "at": 2}]}}, ["test/loss", "test/accuracy"]),
+        ({"config": {"loss": "focal"}}, ["test/accuracy", "test/own"]),
+    ):
+        found = by_fold.compared(first, of_folds(tmp_path / "b", [0.7, 0.6, 0.9], **changed), measured_otherwise)
+        assert isinstance(found, list)
+        assert [name for name, _ in found] == left
+
+
+@pytest.mark.parametrize(
+    ("size", "said"), [(100, "100 to train on"), (None, "2/3 of as many to train and validate on")]
+)
+def test_the_note_on_the_interval_says_how_many_are_trained_on(size: int | None, said: str) -> None:
+    (note,) = Folds(folds=3)._said(3, experiment("torch", dataset=("digits", {"train_size": size})))
+    assert f"other examples of the same kind, {said}, and this seed; folds share" in note
+
+
+def test_predictions_of_folds_that_are_damaged_are_a_line_and_no_traceback(tmp_path: Path) -> None:
+    both = [of_folds(tmp_path / name, [0.5, 0.6, 0.8]) for name in "ab"]
+    path = both[1].folder / "artifacts" / "predictions.csv"
+    path.write_text(path.read_text() + "x" * (csv.field_size_limit() + 1))
+    assert by_fold.compared(both[0], both[1], measured_otherwise) == by_fold.OTHER_FOLDS
+
+
 # How sure a mean over folds is
 
 
 @pytest.mark.parametrize("folds", [3, 5, 10])
 def test_the_corrected_interval_is_nadeau_and_bengios(folds: int) -> None:
-    """Variance times 1/k + n_test/n_train, Student's quantile of k - 1 degrees of freedom, written out once more."""
+    """Variance times 1/k + n_test/n_train, Student's quantile of k - 1 degrees of freedom: of its own formula."""
     values = np.random.default_rng(folds).normal(size=folds).tolist()
     n_test, n_train = 1, folds - 1
     expected = stats.t.ppf(0.975, folds - 1) * np.sqrt((1 / folds + n_test / n_train) * np.var(values, ddof=1))

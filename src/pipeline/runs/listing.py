@@ -49,7 +49,9 @@ HEADLINES = (
 
 OF_SIZES = "inference/"  # metrics of the smallest batch that a run has timed, or of the quickest
 DATA = ("dataset", "dataset.path", "dataset.file", "dataset.folder")  # settings that say what is tested
-WHICH = (*DATA, "dataset.validation", "dataset.test")  # and which of them
+FOLDS = ("dataset.folds", "dataset.fold", "stage.folds")  # of runs without them the dataset's own division
+TESTED = (*DATA, "dataset.test", *FOLDS)
+WHICH = (*TESTED, "dataset.validation")  # and which of them
 BY_NAME = ("device", "precision")  # groups of one class whose choices have a `name`
 MERGED = ("training", "sweep")  # groups of one class whose choices leave nothing but their settings
 TRACKERS = {"pipeline.tracking.tracker.Mlflow": "mlflow", "pipeline.tracking.tracker.Off": "none"}
@@ -174,10 +176,12 @@ def _of_other_versions(runs: Sequence[Listed], metric: str) -> list[str]:
 
 
 def _differing(runs: Sequence[Listed], keys: Iterable[str]) -> list[str]:
-    """Those of the settings that runs have more than one value of, with these values."""
+    """Those of the settings that runs have more than one value of, with these values. Of folds none is one, too."""
     found = []
     for key in dict.fromkeys(keys):
-        values = dict.fromkeys(setting_text(run.config[key]) for run in runs if run.config.get(key) is not None)
+        values = dict.fromkeys(
+            setting_text(run.config.get(key)) for run in runs if key in FOLDS or run.config.get(key) is not None
+        )
         found += [f"{key}={','.join(values)}"] if len(values) > 1 else []
     return found
 
@@ -192,7 +196,7 @@ def _of_other_examples(runs: Sequence[Listed], metric: str) -> list[str]:
         seed = run.config.get("seed") if metric.startswith("validation/") else None
         examples.setdefault(seed, set()).add(examples_of(run.folder, metric))
     if any(None in one for one in examples.values()):
-        return _differing(runs, WHICH if metric.startswith("validation/") else (*DATA, "dataset.test"))
+        return _differing(runs, WHICH if metric.startswith("validation/") else TESTED)
     if all(len(one) == 1 for one in examples.values()):
         return _differing(runs, WHICH) if len(examples) > 1 else []
     keys = says_which(key for run in runs for key in run.config)

@@ -17,8 +17,8 @@ from pipeline.runs import receipt as receipts
 from pipeline.runs.beside import beside
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
-from pipeline.spec import spec
-from pipeline.stages.cells import Variant, caveats, checked, run_cells, variant, without_result
+from pipeline.spec import is_shipped, spec
+from pipeline.stages.cells import Variant, caveats, checked, experiments_of, run_cells, variant, without_result
 from pipeline.stages.repeated import (
     Over,
     Trained,
@@ -62,6 +62,10 @@ class Folds(Stage):
     def check(self, experiment: Experiment) -> None:
         """Refuse what cannot run here before the first fold does."""
         checked(self.variants(experiment))
+
+    def kinds(self, experiment: Experiment) -> list[Experiment]:
+        """The training with the first fold: its code and packages count as the stage's."""
+        return experiments_of(self.variants(experiment)[:1])
 
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
         """Refuse data that cannot be divided so."""
@@ -108,7 +112,7 @@ class Folds(Stage):
             table=(*means(trained, over), *pooled.table),
             tables=(grid(trained, asked, over),),
             notes=(
-                *self._said(len(trained)),
+                *self._said(len(trained), experiment),
                 *pooled.notes,
                 *of_lengths(trained, experiment.training, over),
                 *lacking(trained, over),
@@ -117,15 +121,18 @@ class Folds(Stage):
             failed=without_result(entries) or other_data or pooled.failed,
         )
 
-    def _said(self, n: int) -> list[str]:
+    def _said(self, n: int, experiment: Experiment) -> list[str]:
         """What the interval means, where there is one."""
         if n < LEAST_RUNS:
             return []
+        size = getattr(experiment.dataset, "train_size", None) if is_shipped(experiment.dataset) else None
+        some = f"{self.folds - 1}/{self.folds} of as many to train and validate on"
+        trained_on = some if size is None else f"{size} to train on"
         wider = f"{widening(n, self.folds):.2g} times as wide as for independent results"
         return [
             "the interval is of the expected result with other examples of the same kind, "
-            f"{self.folds - 1}/{self.folds} of as many to train on, and this seed; folds share training examples, so "
-            f"it is an approximation, {wider} (Nadeau and Bengio, 2003)"
+            f"{trained_on}, and this seed; folds share training examples, so it is an approximation, {wider} "
+            "(Nadeau and Bengio, 2003)"
         ]
 
 

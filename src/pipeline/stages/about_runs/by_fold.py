@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from pipeline.report.fold_intervals import paired_by_fold
 from pipeline.report.intervals import Paired
 from pipeline.runs.differences import Account
-from pipeline.runs.listing import is_of_loss
 
 OTHER_FOLDS = "not compared fold by fold: the two do not test the same examples in each fold"
 Compared = tuple[str, Paired]  # a metric's name, and its difference
+Otherwise = Callable[[Sequence[Account], str], bool]
 
 
-def compared(first: Account, second: Account) -> list[Compared] | str | None:
+def compared(first: Account, second: Account, otherwise: Otherwise) -> list[Compared] | str | None:
     """The mean difference of each metric of the test, `second` less `first`, with its corrected interval.
 
-    None where the two are no such runs or have too few folds in common; words where their folds are of other examples.
+    `otherwise`: whether the runs measured a metric otherwise; it is then left out. None where the two are no such runs
+    or have too few folds in common; words where their folds are of other examples.
     """
     folds = [one.sections["config"].get("stage.folds") for one in (first, second)]
     each = [_by_metric(one) for one in (first, second)]
@@ -28,13 +28,13 @@ def compared(first: Account, second: Account) -> list[Compared] | str | None:
     divisions = [_division(one.folder) for one in (first, second)]
     if folds[0] != folds[1] or not divisions[0] or divisions[0] != divisions[1]:
         return OTHER_FOLDS
-    losses_differ = _losses(first) != _losses(second)
     found = []
     for name, theirs in each[0].items():
-        if not (losses_differ and name == "test_loss") and name in each[1]:
+        metric = name.replace("_", "/", 1)
+        if name in each[1] and not otherwise((first, second), metric):
             difference = paired_by_fold(each[1][name], theirs, int(str(folds[0])))
             if difference is not None:
-                found.append((name.replace("_", "/", 1), difference))
+                found.append((metric, difference))
     return found or None
 
 
@@ -56,10 +56,5 @@ def _division(folder: Path) -> Sequence[tuple[str, ...]]:
             rows = csv.DictReader(file)
             kept = [head for head in rows.fieldnames or () if not head.startswith("predicted")]
             return [tuple(kept), *(tuple(row[head] for head in kept) for row in rows)]
-    except (OSError, ValueError):
+    except (OSError, ValueError, csv.Error):
         return []
-
-
-def _losses(account: Account) -> dict[str, Any]:
-    config = account.sections["config"]
-    return {key: value for key, value in config.items() if is_of_loss(key) and value is not None}

@@ -265,7 +265,7 @@ def _print_paired(console: Console, first: Mapping[str, Account], second: Mappin
 
 def _print_by_fold(console: Console, accounts: Sequence[Account], names: Sequence[str]) -> None:
     """The same of two runs of stage=folds, fold by fold: with an interval for folds, which share training examples."""
-    found = by_fold.compared(accounts[0], accounts[1])
+    found = by_fold.compared(accounts[0], accounts[1], measured_otherwise)
     if found is None:
         return
     console.print()
@@ -300,8 +300,23 @@ def _difference(accounts: Sequence[Account], name: str) -> tuple[str, ...]:
 
 
 def _are_unlike(accounts: Sequence[Account], name: str) -> bool:
-    """Whether a metric is of different losses, settings or code of the user's, or of other examples: another seed has
-    others to validate on."""
+    """Whether a metric was measured otherwise, or is of other examples: another seed has others to validate on."""
+    if measured_otherwise(accounts, name):
+        return True
+    configs = [one.sections["config"] for one in accounts]
+    examples = {examples_of(one.folder, name) for one in accounts}
+    changed = {key for key in {*configs[0], *configs[1]} if configs[0].get(key) != configs[1].get(key)}
+    if None in examples:  # of stage=folds, or of before receipts held it: by the settings
+        return name.partition("/")[0] in SPLITS and not changed.isdisjoint(WHICH)
+    if len(examples) < 2:
+        return False
+    if name.startswith("validation/") and "seed" in changed:  # which draws other ones
+        return not changed.isdisjoint(WHICH)
+    return bool(says_which(changed)) or changed.isdisjoint(GIVEN_OTHERWISE)
+
+
+def measured_otherwise(accounts: Sequence[Account], name: str) -> bool:
+    """Whether a metric is of different losses, settings or code of the user's."""
     configs = [one.sections["config"] for one in accounts]
     if name.endswith("/loss"):
         # Without what is unset: runs of before lack settings that have been added since.
@@ -312,17 +327,7 @@ def _are_unlike(accounts: Sequence[Account], name: str) -> bool:
     if any(one != asked[0] for one in asked):
         return True
     own = {module for one in accounts for module in user_modules(one.folder, one.sections["config"], name)}
-    if not own.isdisjoint(edited(accounts) or ()):
-        return True
-    examples = {examples_of(one.folder, name) for one in accounts}
-    changed = {key for key in {*configs[0], *configs[1]} if configs[0].get(key) != configs[1].get(key)}
-    if None in examples:  # a run of before receipts held it: by the settings
-        return name.partition("/")[0] in SPLITS and not changed.isdisjoint(WHICH)
-    if len(examples) < 2:
-        return False
-    if name.startswith("validation/") and "seed" in changed:  # which draws other ones
-        return not changed.isdisjoint(WHICH)
-    return bool(says_which(changed)) or changed.isdisjoint(GIVEN_OTHERWISE)
+    return not own.isdisjoint(edited(accounts) or ())
 
 
 def signed(difference: float) -> str:
