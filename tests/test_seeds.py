@@ -342,6 +342,16 @@ def test_equal_differences_have_no_interval(base: float, change: float, seeds: i
     assert half_width([change] * seeds) is None
 
 
+@pytest.mark.parametrize(("role", "by"), [("seed", ""), ("fold", "over folds: "), ("value", "by the test examples: ")])
+def test_the_report_says_what_an_interval_is_over(role: str, by: str) -> None:
+    """Of folds it said that the interval is by the test examples."""
+    metrics = {"test/accuracy": 0.8, "test/accuracy_low": 0.7, "test/accuracy_high": 0.9, "part_0/test_accuracy": 0.8}
+    roles = {"test/accuracy_low": "low", "test/accuracy_high": "high", "part_0/test_accuracy": role}
+    one = outcome(0.8)
+    found = table({"a": replace(one, metrics=metrics, receipt={**one.receipt, "roles": roles})})
+    assert f"| 0.8000 ({by}0.7000 to 0.9000) |" in found
+
+
 def test_the_report_has_how_fast_each_stage_trained_in_its_own_unit() -> None:
     timings = {"run_s": 1.25, "training_rate": {"unit": "tokens/s", "median": 12_345.6}}
     lines = table({"a": outcome(0.7), "b": replace(outcome(0.7), timings=timings)}).splitlines()

@@ -169,10 +169,11 @@ def _row(name: str, outcome: Outcome) -> dict[str, str]:
 
 
 def _results(outcome: Outcome) -> dict[str, str]:
-    """Every result with its interval, over several seeds or by the test examples of one run; then each seed's test
-    accuracy in one column."""
+    """Every result with its interval, over several seeds or folds or by the test examples of one run; then each seed's
+    test accuracy in one column."""
     metrics, found = outcome.metrics, dict[str, str]()
-    by = "" if "seed" in map(outcome.role, metrics) else "by the test examples: "
+    roles = {*map(outcome.role, metrics)}
+    by = "" if "seed" in roles else "over folds: " if "fold" in roles else "by the test examples: "
     for key, value in metrics.items():
         if outcome.role(key) != "value":
             continue
