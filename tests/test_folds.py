@@ -32,6 +32,7 @@ from pipeline.errors import UserError
 from pipeline.experiment.settings import Inputs
 from pipeline.report.fold_intervals import half_width_over_folds, paired_by_fold, widening
 from pipeline.report.intervals import half_width, paired
+from pipeline.runs.code.code_hash import modules
 from pipeline.runs.differences import Account
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Metric, by_name, rate, read_result
@@ -397,6 +398,20 @@ def test_what_was_measured_otherwise_is_not_compared_fold_by_fold(tmp_path: Path
 def test_the_note_on_the_interval_says_how_many_are_trained_on(size: int | None, said: str) -> None:
     (note,) = Folds(folds=3)._said(3, experiment("torch", dataset=("digits", {"train_size": size})))
     assert f"other examples of the same kind, {said}, and this seed; folds share" in note
+
+
+def test_settings_and_seeds_are_no_other_code_of_the_stage() -> None:
+    """Two runs of other settings were said to be of edited code, and runs of several seeds were not put together."""
+    digits: dict[str, Any] = {"_target_": "pipeline.datasets.digits.Digits", "validation": 180, "train_size": None}
+    undivided = {**digits, "normalise": False, "folds": None, "fold": None}
+    one, other = (
+        modules(experiment("torch", seed, stage="folds", optimizer=by, dataset=undivided))
+        for seed, by in ((0, "adam"), (1, "sgd"))
+    )
+    fold = experiment("torch", stage="train", dataset={**undivided, "folds": 5, "fold": 0})
+    assert one.keys() ^ other.keys() == {"pipeline.optimizers.adam", "pipeline.optimizers.sgd"}
+    assert all(one[name] == other[name] for name in one.keys() & other.keys())
+    assert modules(fold).items() <= one.items()  # what decides a fold decides the whole
 
 
 def test_predictions_of_folds_that_are_damaged_are_a_line_and_no_traceback(tmp_path: Path) -> None:

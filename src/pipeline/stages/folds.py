@@ -18,7 +18,7 @@ from pipeline.runs.beside import beside
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import is_shipped, spec
-from pipeline.stages.cells import Variant, caveats, checked, experiments_of, run_cells, variant, without_result
+from pipeline.stages.cells import Variant, caveats, checked, run_cells, variant, without_result
 from pipeline.stages.repeated import (
     Over,
     Trained,
@@ -62,10 +62,6 @@ class Folds(Stage):
     def check(self, experiment: Experiment) -> None:
         """Refuse what cannot run here before the first fold does."""
         checked(self.variants(experiment))
-
-    def kinds(self, experiment: Experiment) -> list[Experiment]:
-        """The training with the first fold: its code and packages count as the stage's."""
-        return experiments_of(self.variants(experiment)[:1])
 
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
         """Refuse data that cannot be divided so."""
