@@ -112,7 +112,7 @@ def test_layers_in_bfloat16_are_read_back(tmp_path: Path, backend: str) -> None:
     """NumPy has no name for it. ONNX Runtime has no product in it on a CPU, and the run says so."""
     words = (*DIGITS[:2], "training.epochs=1", "model.layer_dtypes=[bfloat16,null]", f"backend={backend}")
     run = done(tmp_path, *words)
-    for form in set(WRITTEN_BY[backend]) - {"onnx"}:
+    for form in set(WRITTEN_BY[backend]) - {"onnx", "onnx_int8"}:
         made = done(tmp_path, "stage=export", f"run={run.name}", f"stage.format={form}")
         assert read_json(made / "receipt.json")["export"]["largest_difference"] < 0.1
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from test_study import Copy
 
+from pipeline.cli.conf_path import conf_path
 from pipeline.errors import RunError, UserError
 from pipeline.runs.journal import Journal
 from pipeline.runs.lookup import find_run
@@ -19,8 +20,9 @@ from pipeline.runs.result import Metric, Result, read_result
 from pipeline.runs.start import SAVED
 from pipeline.study import documents, saved
 from pipeline.study.compose import compose
+from pipeline.study.composed import read as read_composed
 from pipeline.study.data import fetch, hashes
-from pipeline.study.run import run
+from pipeline.study.run import refuse_other_settings, run
 from pipeline.study.watched import refuse_unchained
 
 pytestmark = pytest.mark.timeout(3600)
@@ -276,6 +278,37 @@ def test_a_saved_run_that_is_missing_or_of_another_execution_is_refused(
     (saved.folder("trained") / "receipt.json").write_text('{"config_sha256": "0"}')
     with pytest.raises(UserError, match=r"^study/saved/trained: its run had another config than composed.yaml has; "):
         run("tested")
+
+
+def test_settings_that_composed_yaml_does_not_have_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal leaves composed.yaml as it was, and `dvc repro --single-item` or `--ignore-errors` runs what it has."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(conf_path(), "conf")
+    blocks = f"trained: {TRAINED}\ntested: {{stage: evaluate, run: trained}}\nother: {TRAINED}\n"
+    composed_of(blocks)
+    edited = blocks.replace("epochs: 1}", "epochs: 2, clip_norm: 3.0}", 1)
+    Path("params.yaml").write_text(edited)
+    for name in ("trained", "tested"):
+        with pytest.raises(UserError) as result:
+            run(name)
+        assert str(result.value) == (
+            f"composed.yaml: {name}: its settings have changed since it was written (training.clip_norm, "
+            "training.epochs); `dvc repro` composes it again"
+        )
+    refuse_other_settings("other", read_composed()["other"].config)  # an edit of another block
+    Path("params.yaml").write_text(edited.replace("epochs: 2", "epochs: -2"))  # as one that compose refused
+    with pytest.raises(UserError, match=r"^params.yaml: trained: training.epochs=-2: "):
+        run("trained")
+    refuse_other_settings("other", read_composed()["other"].config)
+    Path("params.yaml").write_text(f"other: {TRAINED}\n")
+    with pytest.raises(UserError, match=r"^params.yaml: trained: no such block; choose from other$"):
+        run("trained")
+    Path("params.yaml").write_text(blocks)
+    refuse_other_settings("trained", read_composed()["trained"].config)
+    mlp = Path("conf/model/mlp.yaml")
+    mlp.write_text(mlp.read_text().replace("128", "64"))
+    with pytest.raises(UserError, match=r"^composed.yaml: trained: its settings have changed .*\(model.units\); "):
+        run("trained")
 
 
 def test_a_run_without_a_model_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,6 +66,16 @@ def compose(source: Path = params.FILE, target: Path = FILE) -> int:
     return 0
 
 
+def deciding(name: str, source: Path = params.FILE) -> dict[str, Any]:
+    """What decides the result of the stage `name` by the configs of now. Raises UserError for mistakes in its block or
+    in that from which it starts, and not for those in others."""
+    blocks = {block.name: block for block in params.read(source)}
+    if name not in blocks:
+        raise UserError(f"{source}: {name}: no such block; choose from {', '.join(blocks)}")
+    names = {name, str(blocks[name].run)}
+    return _experiments([block for block in blocks.values() if block.name in names], source)[name].deciding()
+
+
 def _experiments(blocks: Sequence[params.Block], source: Path) -> dict[str, Experiment]:
     """By the names of the blocks; a training is made before what starts from its run. Raises UserError."""
     configs: dict[str, dict[str, Any]] = {}

@@ -20,7 +20,9 @@ from pipeline.runs.process import process_started
 from pipeline.runs.records import read_status
 from pipeline.runs.resume import begun_before
 from pipeline.runs.start import SAVED
+from pipeline.spec import Config
 from pipeline.study import composed, outcome, saved
+from pipeline.study.compose import deciding
 from pipeline.study.writers import writers_of
 
 
@@ -28,6 +30,7 @@ def run(name: str) -> int:
     """Run the stage `name`; its outcome lies in study/<name>/ then. Raises UserError and RunError."""
     entries = composed.read()
     entry = composed.entry(name, entries)
+    refuse_other_settings(name, entry.config)
     experiment, resolved = ready(entry.whole, []) if entry.source is None else _started(entry, entries)
     refuse_launched(f"{composed.FILE}: {name}", experiment.device.processes)
     found, saves = modules(experiment), name in (one.source for one in entries.values())
@@ -56,6 +59,20 @@ def _started(entry: composed.Entry, entries: Mapping[str, composed.Entry]) -> tu
     experiment, resolved = ready_again({**entry.whole, "run": str(folder.absolute())}, folder, "run")
     experiment.stage.check_keys(experiment, entry.keys)
     return experiment, resolved
+
+
+def refuse_other_settings(name: str, tracked: Config) -> None:
+    """What DVC tracks must be what params.yaml and conf/ say now: composed.yaml stays as it was where they are refused.
+    Raises UserError where they were edited since."""
+    now = deciding(name)
+    if hash_of(now) == hash_of(tracked):
+        return
+    ours, theirs = outcome.flat(tracked), outcome.flat(now)
+    keys = sorted(key.replace("/", ".") for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
+    raise UserError(
+        f"{composed.FILE}: {name}: its settings have changed since it was written ({', '.join(keys)}); "
+        "`dvc repro` composes it again"
+    )
 
 
 def refuse_other_code(name: str, tracked: Mapping[str, str], found: Mapping[str, str]) -> None:
