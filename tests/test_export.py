@@ -24,7 +24,7 @@ from pipeline.datasets.normalisation import Normalisation
 from pipeline.errors import RunError, UserError
 from pipeline.runs.json_files import read_json
 from pipeline.stages.export import WRITTEN_BY, Export, compare, said_of_rounding
-from pipeline.stages.export_read import read_back
+from pipeline.stages.export_read import read_back, write_array
 
 TORCH = ("safetensors", *(pytest.param(name, marks=pytest.mark.wide) for name in ("torch_export", "torch", "onnx")))
 KERAS = [(name, form) for name in ("jax", "tensorflow") for form in WRITTEN_BY[name]]
@@ -185,6 +185,20 @@ def test_an_export_for_which_a_disk_has_no_room_leaves_no_part_of_it_there(tmp_p
         assert len(list(run.iterdir())) == 3
         Export(path=f"{other}/new")._moved(run)
         assert set(contents(Path(other))) == {"new", "new/a.json", "new/b.bin", "new/c.json"}
+
+
+def test_inputs_for_which_a_disk_has_no_room_are_one_message(tmp_path: Path) -> None:
+    """They were written by a memory map, in which a full disk kills the process."""
+    parts, path = [np.full((100, 8), number, np.float32) for number in range(4)], tmp_path / "x.npy"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, limits[1]))
+        with pytest.raises(UserError, match=r"^cannot write .*/x\.npy: File too large$"):
+            write_array(path, "float32", (400, 8), parts)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    write_array(path, "float32", (400, 8), parts)
+    assert np.array_equal(np.load(path), np.concatenate(parts)) and np.load(path).dtype == np.float32
 
 
 def test_a_path_below_a_file_is_refused(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from pipeline.runs.fit import not_finite
 from pipeline.runs.result import Metric, Result, Table, count, rate, seconds
 from pipeline.runs.run import Run
 from pipeline.spec import choice
-from pipeline.stages.export_read import read_back
+from pipeline.stages.export_read import read_back, write_array
 from pipeline.stages.inference.bench import Bench, Timed, in_turns
 from pipeline.stages.inference.stage import Inference, examples
 from pipeline.stages.measuring import Measured, batches, input_dtype, measure
@@ -198,7 +198,8 @@ def quantized(
     operators = Operators.of(passes["int8"].operators)
     both, batch = {}, experiment.training.evaluation_batch_size
     with tempfile.TemporaryDirectory() as temporary:
-        x = write_inputs(Path(temporary) / "x.npy", given, batch, resolved)
+        x, dtype = Path(temporary) / "x.npy", input_dtype(resolved)
+        write_array(x, dtype, (len(data.test), *data.task.shapes.x), inputs(given, batch, dtype))
         for name, where in (("float32", program), ("int8", folder)):
             # No limit of time: the test set may be large.
             read = read_back(FORMS[name], where, x, experiment.backend.name, batch, limit_s=None)
@@ -221,15 +222,10 @@ def calibration_rows(examples: int, seed: int) -> np.ndarray:
     return np.sort(chance.choice(examples, min(CALIBRATED, examples), replace=False))
 
 
-def write_inputs(path: Path, data: Data, batch: int, resolved: Resolved) -> Path:
-    """The test set as a program takes it, in a file: it may be larger than memory."""
-    dtype = input_dtype(resolved)
-    shape = (len(data.test), *data.task.shapes.x)
-    x = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
-    for first, stored, _ in batches(data, data.test, batch):
-        x[first : first + len(stored)] = data.scaled(stored, dtype)
-    x.flush()
-    return path
+def inputs(data: Data, batch: int, dtype: str) -> Iterator[np.ndarray]:
+    """The test set as a program takes it, batch by batch."""
+    for _, stored, _ in batches(data, data.test, batch):
+        yield data.scaled(stored, dtype)
 
 
 def judged(

@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from pipeline.backends.shared.exported import QUIET, READER
 from pipeline.errors import RunError
+from pipeline.runs.json_files import cannot_write
 
 EXAMPLES = 64  # of the test set, on which the outputs are compared
 LONG = 600.0  # seconds for another process to import a framework, read and compute
@@ -26,7 +27,7 @@ def read_back(
     with tempfile.TemporaryDirectory() as temporary:
         inputs, target = x if isinstance(x, Path) else Path(temporary) / "x.npy", Path(temporary) / "read.npz"
         if not isinstance(x, Path):
-            np.save(inputs, x)
+            write_array(inputs, x.dtype, x.shape, [x])
         double = np.load(inputs, mmap_mode="r").dtype == np.float64
         chosen = {"CUDA_VISIBLE_DEVICES": "-1", "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"}
         environment = {**QUIET, **os.environ, **chosen, **({"JAX_ENABLE_X64": "true"} if double else {})}
@@ -42,3 +43,18 @@ def read_back(
             raise RunError(f"stage.format={form}: cannot be read without this package: {lines[-1][:300]}")
         with np.load(target) as read:
             return {name: read[name] for name in read.files}
+
+
+def write_array(path: Path, dtype: np.dtype | str, shape: tuple[int, ...], parts: Iterable[np.ndarray]) -> None:
+    """A .npy file of an array that may be larger than memory, from its parts in their order. Raises UserError.
+
+    Not by a memory map: where the disk is full, a write to one kills the process (SIGBUS). `np.save` leaves out why.
+    """
+    about = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+    try:
+        with path.open("wb") as file:
+            np.lib.format.write_array_header_1_0(file, about)
+            for part in parts:
+                file.write(np.ascontiguousarray(part, dtype).data)
+    except OSError as error:
+        raise cannot_write(path, error, key="") from error
