@@ -14,6 +14,7 @@ from test_study import Copy
 
 from pipeline.cli.conf_path import conf_path
 from pipeline.errors import RunError, UserError
+from pipeline.runs import adapters
 from pipeline.runs.journal import Journal
 from pipeline.runs.lookup import find_run
 from pipeline.runs.result import Metric, Result, read_result
@@ -349,17 +350,21 @@ def test_what_is_kept_of_a_run_is_the_same_for_the_same_model(
 
 
 def test_what_a_study_keeps_of_a_run_is_found_where_its_model_will_do(tmp_path: Path) -> None:
+    """And not by a stage that needs the run's status, as rerun and resume do, which ask for its config."""
     folder = tmp_path / "study/saved/trained"
     (folder / saved.MODEL).mkdir(parents=True)
     for name in ("config.yaml", "code.json", SAVED):
         (folder / name).touch()
     assert find_run(tmp_path / "runs", str(folder), SAVED) == folder
-    with pytest.raises(UserError) as result:
-        find_run(tmp_path / "runs", str(folder), "status.json")
-    assert str(result.value) == (
-        f"run={folder}: what a study keeps of a run, without a status; name the run, whose id is in "
-        f"{tmp_path / 'study/trained/receipt.json'}"
-    )
+    for holding in ("status.json", "config.yaml"):
+        with pytest.raises(UserError) as result:
+            find_run(tmp_path / "runs", str(folder), holding)
+        assert str(result.value) == (
+            f"run={folder}: what a study keeps of a run, without a status; name the run, whose id is in "
+            f"{tmp_path / 'study/trained/receipt.json'}"
+        )
+    with pytest.raises(UserError, match=r"^run=trained: has no artifacts/model/adapters.npz; it trained none; "):
+        find_run(tmp_path / "runs", str(folder), adapters.SAVED)
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from pipeline.runs.records import State, Status, read_status
 from pipeline.runs.slurm import has_ended, hear
 
 SILENT_SECONDS = 7 * 86400.0  # a run of another host that has written nothing for so long is taken for dead
+OF_WHOLE = ("config.yaml", "status.json")  # what is asked for where the run has to have a status
 PATIENCE_SECONDS = 3600.0  # one that has written nothing for so long is not waited for
 
 
@@ -60,7 +61,7 @@ def find_run(root: Path, reference: str, holding: str = "config.yaml") -> Path:
 
 def _meant(root: Path, reference: str, holding: str) -> Path:
     folder = Path(reference)
-    if reference and (read_status(folder) is not None or _is_kept(folder, holding)):
+    if reference and (read_status(folder) is not None or (holding not in OF_WHOLE and _is_kept(folder))):
         return folder.absolute()
     root = Path(root).absolute()
     whole = root / reference
@@ -77,10 +78,10 @@ def _meant(root: Path, reference: str, holding: str) -> Path:
     raise UserError(_not_one(root, reference, holding, folders, found))
 
 
-def _is_kept(folder: Path, holding: str) -> bool:
+def _is_kept(folder: Path) -> bool:
     """Whether a folder is what a study keeps of a run, which has no status."""
     try:
-        return (folder / "config.yaml").is_file() and (folder / "code.json").is_file() and (folder / holding).is_file()
+        return all((folder / name).is_file() for name in ("config.yaml", "code.json")) and not _has_status(folder)
     except (OSError, ValueError):
         return False
 
@@ -179,7 +180,7 @@ def _not_one(root: Path, reference: str, holding: str, folders: list[Path], foun
     if found:
         names = ", ".join(folder.name for folder in found[-5:])
         return f"run={reference}: {len(found)} runs in {root} begin so ({names}); give more of the id"
-    if reference and _is_kept(copy := Path(reference), "config.yaml"):
+    if reference and _is_kept(copy := Path(reference)):
         id_is_in = copy.absolute().parents[1] / copy.name / "receipt.json"
         return (
             f"run={reference}: what a study keeps of a run, without a status; name the run, whose id is in {id_is_in}"
