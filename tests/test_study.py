@@ -36,11 +36,12 @@ from pipeline.study import report as study_report
 from pipeline.study.__main__ import parser, perform
 from pipeline.study.check import Difference, Row, check, same_result, show
 from pipeline.study.compose import compose, resolved_config
+from pipeline.study.composed import read as read_composed
 from pipeline.study.data import fetch
 from pipeline.study.outcome import Outcome, flat, nested, timings, write_curves
 from pipeline.study.report import differences as differences_of
 from pipeline.study.report import draw, report
-from pipeline.study.run import run
+from pipeline.study.run import refuse_other_settings, run
 from pipeline.study.watched import refuse_unwatched
 from pipeline.study.writers import writers_of
 
@@ -753,6 +754,10 @@ def test_what_ships_composes_and_fits_dvc_yaml(tmp_path: Path, monkeypatch: pyte
     assert blocks == {lock.block_of(stage) for stage in STAGES} - set(params.OWN_STAGES)
     compose(ROOT / "params.yaml", tmp_path / "composed.yaml")
     assert "FashionMnist" in (tmp_path / "composed.yaml").read_text()
+    monkeypatch.chdir(tmp_path)
+    shutil.copyfile(ROOT / "params.yaml", "params.yaml")
+    for name, entry in read_composed().items():
+        refuse_other_settings(name, entry.config)  # as each stage asks: the same, read back from YAML
 
 
 @pytest.mark.slow
