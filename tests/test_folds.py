@@ -37,7 +37,7 @@ from pipeline.runs.differences import Account
 from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Metric, by_name, rate, read_result
 from pipeline.spec import spec
-from pipeline.stages.about_runs import by_fold
+from pipeline.stages.about_runs import by_training
 from pipeline.stages.about_runs.compare import measured_otherwise
 from pipeline.stages.folds import Folds, of_other_data
 from pipeline.stages.repeated import Trained
@@ -387,7 +387,7 @@ def test_what_was_measured_otherwise_is_not_compared_fold_by_fold(tmp_path: Path
         ({"config": {"training.metrics": [{"_target_": "lab.Own", "at": 2}]}}, ["test/loss", "test/accuracy"]),
         ({"config": {"loss": "focal"}}, ["test/accuracy", "test/own"]),
     ):
-        found = by_fold.compared(first, of_folds(tmp_path / "b", [0.7, 0.6, 0.9], **changed), measured_otherwise)
+        found = by_training.by_fold(first, of_folds(tmp_path / "b", [0.7, 0.6, 0.9], **changed), measured_otherwise)
         assert isinstance(found, list)
         assert [name for name, _ in found] == left
 
@@ -418,7 +418,7 @@ def test_predictions_of_folds_that_are_damaged_are_a_line_and_no_traceback(tmp_p
     both = [of_folds(tmp_path / name, [0.5, 0.6, 0.8]) for name in "ab"]
     path = both[1].folder / "artifacts" / "predictions.csv"
     path.write_text(path.read_text() + "x" * (csv.field_size_limit() + 1))
-    assert by_fold.compared(both[0], both[1], measured_otherwise) == by_fold.OTHER_FOLDS
+    assert by_training.by_fold(both[0], both[1], measured_otherwise) == by_training.OTHER_FOLDS
 
 
 # How sure a mean over folds is

@@ -18,7 +18,7 @@ from pipeline.runs.differences import account_of, by_seed, differing
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.receipt import before
-from pipeline.runs.result import Metric, Result, rate
+from pipeline.runs.result import Metric, Result, rate, read_result
 from pipeline.stages.about_runs.compare import _are_unlike, signed
 
 SEEDLESS = "config_without_seed_sha256"
@@ -407,11 +407,27 @@ def test_two_settings_with_the_same_seeds_are_compared_seed_by_seed(tmp_path: Pa
     text = compared(*first, *better)
     assert "d, e, f minus a, b, c, seed by seed" in text
     # 0.010, 0.011, 0.012: mean 0.011, half of the interval 4.303 * 0.001 / sqrt(3)
-    assert ["test/accuracy", "3", "+0.0110", "±0.0025"] in words(text)
+    assert ["test/accuracy", "3", "+0.0110", "±0.0025", "they", "differ"] in words(text)
     assert ["images_per_s", "3", "-1.5000", "±4.9683", "not", "shown", "to", "differ"] in words(text)
     assert "seed by seed" not in compared(*first[:2], *better)
     lost = [a_run(root, value, seed=n, lr=0.3) for n, value in enumerate((0.5, 0.6, math.inf))]
     assert ["test/accuracy", "3", "nan", "not", "shown", "to", "differ"] in words(compared(*first, *lost))
+
+
+def test_two_runs_of_several_seeds_are_compared_seed_by_seed(tmp_path: Path) -> None:
+    """They stood side by side with each seed's results as further rows, and nothing said whether they differ."""
+    root = tmp_path / "runs"
+    lists = ([0.5, 0.6, 0.7], [0.51, 0.611, 0.712], [0.9, 0.1])
+    first, second, short = (a_run(root, 0.6, lr=0.1 * n) for n in range(1, 4))
+    for run, values in zip((first, second, short), lists, strict=True):
+        metrics = read_result(run).metrics  # type: ignore[union-attr]
+        each = [Metric(f"seed_{n}/test_accuracy", one, direction="max", role="seed") for n, one in enumerate(values)]
+        write_json(run / "result.json", Result(metrics=(*metrics, *each)).plain())
+    text = compared(first, second)
+    assert "b minus a, seed by seed" in text
+    assert ["test/accuracy", "3", "+0.0110", "±0.0025", "they", "differ"] in words(text)
+    assert "seed_0/" not in text
+    assert "seed by seed" not in compared(first, short)  # two in common
 
 
 def test_a_difference_lies_in_the_middle_of_its_interval(tmp_path: Path) -> None:
@@ -419,7 +435,7 @@ def test_a_difference_lies_in_the_middle_of_its_interval(tmp_path: Path) -> None
     root = tmp_path / "runs"
     first = [a_run(root, 2.0, seed=n) for n in range(3)]
     second = [a_run(root, 0.836 + 0.001 * (n - 1) * 1.7286, seed=n, lr=0.2) for n in range(3)]
-    assert ["test/accuracy", "3", "-1.1640", "±0.0043"] in words(compared(*first, *second))
+    assert ["test/accuracy", "3", "-1.1640", "±0.0043", "they", "differ"] in words(compared(*first, *second))
 
 
 def test_seeds_that_were_tested_on_other_examples_are_noted(tmp_path: Path) -> None:

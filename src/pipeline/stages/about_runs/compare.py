@@ -40,11 +40,12 @@ from pipeline.runs.lookup import find_run
 from pipeline.runs.records import read_status
 from pipeline.runs.result import Table
 from pipeline.spec import Config, spec
-from pipeline.stages.about_runs import by_fold
+from pipeline.stages.about_runs import by_training
 from pipeline.stages.about_runs.same_examples import print_paired
 
 SIDE_BY_SIDE = 4  # more runs than that do not fit side by side: each value is named once, with the runs that have it
 DIGEST = 12  # letters of a hash
+CORRECTED = "The intervals are corrected for the training examples that folds share (Nadeau and Bengio, 2003)."
 FEW = 3  # words of a text that two runs share are left out where it has more than that
 
 
@@ -191,7 +192,7 @@ def _print_metrics(console: Console, accounts: Sequence[Account]) -> None:
     if len(groups) == 2:
         _print_paired(console, *({names[place]: accounts[place] for place in group} for group in groups))
     if len(accounts) == 2:
-        _print_by_fold(console, accounts, names)
+        _print_by_training(console, accounts, names)
     alone = [group[0] for group in groups if len(group) == 1]
     if any(accounts[place].metrics for place in alone):
         console.print()
@@ -206,8 +207,10 @@ def _print_how_timed(console: Console, accounts: Sequence[Account]) -> None:
 
 
 def _print_values(console: Console, accounts: Sequence[Account], names: Sequence[str]) -> None:
-    """The metrics side by side; of more runs than fit, the range."""
-    named = dict.fromkeys(name for account in accounts for name in account.metrics)
+    """The metrics side by side; of more runs than fit, the range. Those of each seed or fold are in a run's table."""
+    named = dict.fromkeys(
+        name for account in accounts for name, one in account.metrics.items() if one.role not in ("seed", "fold")
+    )
     if len(accounts) <= SIDE_BY_SIDE:
         rows = tuple((name, *(_number(one, name) for one in accounts), *_difference(accounts, name)) for name in named)
         last = (f"{names[1]} - {names[0]}",) if len(accounts) == 2 else ()
@@ -256,25 +259,35 @@ def _print_paired(console: Console, first: Mapping[str, Account], second: Mappin
         before, after = ({seed: pair[side].metrics[name].value for seed, pair in pairs.items()} for side in (0, 1))
         found = paired(after, before)
         if found is not None:
-            rows.append((name, str(found.n), *_interval(found), "" if found.shown else "not shown to differ"))
+            rows.append((name, str(found.n), *_interval(found), _verdict(found)))
     if rows:
         title = f"{', '.join(second)} minus {', '.join(first)}, seed by seed"
         console.print()
         show_table(console, Table(title, ("", "n", "mean", "95 %", ""), tuple(rows)))
 
 
-def _print_by_fold(console: Console, accounts: Sequence[Account], names: Sequence[str]) -> None:
-    """The same of two runs of stage=folds, fold by fold: with an interval for folds, which share training examples."""
-    found = by_fold.compared(accounts[0], accounts[1], measured_otherwise)
+def _print_by_training(console: Console, accounts: Sequence[Account], names: Sequence[str]) -> None:
+    """The same of two runs of stage=seeds, and of two of stage=folds: their folds share training examples."""
+    first, second = accounts
+    by_seed, by_fold = by_training.by_seed(first, second, _are_unlike), None
+    if by_seed is None:
+        by_fold = by_training.by_fold(first, second, measured_otherwise)
+    found = by_seed or by_fold
     if found is None:
         return
     console.print()
     if isinstance(found, str):
         console.print(found, highlight=False, markup=False)
         return
-    rows = ((name, str(one.n), *_interval(one), "" if one.shown else "not shown to differ") for name, one in found)
-    title = f"{names[1]} minus {names[0]}, fold by fold"
-    show_table(console, Table(title, ("", "n", "mean", "95 %", ""), tuple(rows)))
+    rows = tuple((name, str(one.n), *_interval(one), _verdict(one)) for name, one in found)
+    title = f"{names[1]} minus {names[0]}, {'seed by seed' if by_seed else 'fold by fold'}"
+    show_table(console, Table(title, ("", "n", "mean", "95 %", ""), rows))
+    if by_fold:
+        console.print(CORRECTED, highlight=False, markup=False)
+
+
+def _verdict(found: Paired) -> str:
+    return "they differ" if found.shown else "not shown to differ"
 
 
 def _interval(found: Paired) -> tuple[str, str]:

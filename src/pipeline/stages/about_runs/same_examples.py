@@ -32,7 +32,7 @@ def print_paired(console: Console, accounts: Sequence[Account], names: Sequence[
     """
     kinds = {kind_of(account.metrics) for account in accounts}
     known = kinds.pop()
-    if kinds or known is None or all("fold" in _trainings(account) for account in accounts):  # these by fold
+    if kinds or known is None or all(map(_trainings, accounts)):  # these are compared by seed, or by fold
         return
     kind, name = known
     console.print()

@@ -1,4 +1,4 @@
-"""Two runs of stage=folds beside each other: how far one lies from the other, fold by fold."""
+"""Two runs of stage=seeds, or of stage=folds, beside each other: how far they lie apart, training by training."""
 
 from __future__ import annotations
 
@@ -7,22 +7,39 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pipeline.report.fold_intervals import paired_by_fold
-from pipeline.report.intervals import Paired
+from pipeline.report.intervals import Paired, paired
 from pipeline.runs.differences import Account
+from pipeline.runs.result import Role
 
 OTHER_FOLDS = "not compared fold by fold: the two do not test the same examples in each fold"
 Compared = tuple[str, Paired]  # a metric's name, and its difference
-Otherwise = Callable[[Sequence[Account], str], bool]
+Unlike = Callable[[Sequence[Account], str], bool]
 
 
-def compared(first: Account, second: Account, otherwise: Otherwise) -> list[Compared] | str | None:
+def by_seed(first: Account, second: Account, unlike: Unlike) -> list[Compared] | None:
+    """The mean difference of each metric of the test, `second` less `first`, over the seeds that both have.
+
+    `unlike`: whether a metric of the runs was measured otherwise or is of other examples; it is then left out. None
+    where the two are no such runs or have too few seeds in common.
+    """
+    theirs, ours = (_by_metric(one, "seed") for one in (first, second))
+    found = []
+    for name in theirs:
+        metric = name.replace("_", "/", 1)
+        difference = paired(ours.get(name, {}), theirs[name])
+        if difference is not None and not unlike((first, second), metric):
+            found.append((metric, difference))
+    return found or None
+
+
+def by_fold(first: Account, second: Account, otherwise: Unlike) -> list[Compared] | str | None:
     """The mean difference of each metric of the test, `second` less `first`, with its corrected interval.
 
     `otherwise`: whether the runs measured a metric otherwise; it is then left out. None where the two are no such runs
     or have too few folds in common; words where their folds are of other examples.
     """
     folds = [one.sections["config"].get("stage.folds") for one in (first, second)]
-    each = [_by_metric(one) for one in (first, second)]
+    each = [_by_metric(one, "fold") for one in (first, second)]
     if None in folds or not all(each):
         return None
     divisions = [_division(one.folder) for one in (first, second)]
@@ -38,13 +55,13 @@ def compared(first: Account, second: Account, otherwise: Otherwise) -> list[Comp
     return found or None
 
 
-def _by_metric(account: Account) -> dict[str, dict[str, float]]:
-    """The values of each metric by fold, of a run of stage=folds: no other has metrics of that role."""
+def _by_metric(account: Account, role: Role) -> dict[str, dict[str, float]]:
+    """The values of each metric by seed, or by fold, of a run of such a stage: no other has metrics of that role."""
     found: dict[str, dict[str, float]] = {}
     for metric in account.metrics.values():
-        if metric.role == "fold":
-            fold, _, name = metric.name.partition("/")
-            found.setdefault(name, {})[fold] = metric.value
+        if metric.role == role:
+            training, _, name = metric.name.partition("/")
+            found.setdefault(name, {})[training] = metric.value
     return found
 
 
