@@ -40,6 +40,7 @@ LARGEST = "int8/largest_difference"
 CALIBRATED = 512  # training examples, or all where there are fewer
 FILES = {"float32": "model.onnx", "int8": "model_int8.onnx"}
 FORMS = {"float32": "onnx", "int8": INT8}
+MICROSECONDS_BELOW_S = 1e-3
 # In which the outputs of a batch of another size are the same: a last bit of float32 may move an activation to the
 # next of 255 steps, which is as coarse as bfloat16.
 ROUNDED_AS = {"float32": "fp32", "int8": "bf16"}
@@ -151,7 +152,9 @@ class Quantized:
         rows.append(("size", size(float32.bytes), size(int8.bytes), f"x {int8.bytes / float32.bytes:.2f}"))
         timed = [(old, new) for old, new in zip(float32.bench.found, int8.bench.found, strict=True) if _both(old, new)]
         for old, new in timed:
-            rows.append((f"ms, batch of {old.batch}", _latency(old), _latency(new), times_faster(old, new)))
+            unit, scale = ("ms", 1e3) if min(old.latency_s, new.latency_s) >= MICROSECONDS_BELOW_S else ("µs", 1e6)
+            each = (_latency(old, scale), _latency(new, scale))
+            rows.append((f"{unit}, batch of {old.batch}", *each, times_faster(old, new)))
         for old, new in timed:
             rows.append((f"{self.task.unit}/s, batch of {old.batch}", digits(_rate(old)), digits(_rate(new)), ""))
         return Table("the same program in float32 and in int8", ("", "float32", "int8", "change"), tuple(rows))
@@ -282,10 +285,10 @@ def _not_timed(judged: Judged) -> list[Timed]:
     return [one for one in judged.bench.found if one.fault]
 
 
-def _latency(one: Timed) -> str:
+def _latency(one: Timed, scale: float) -> str:
     """The median of all calls, and the range of the rounds' medians, as `median_and_range` writes it."""
-    each = [1e3 * latency for latency in one.latencies_s]
-    return f"{digits(1e3 * one.latency_s)} ({digits(min(each))} to {digits(max(each))}, n={len(each)})"
+    each = [scale * latency for latency in one.latencies_s]
+    return f"{digits(scale * one.latency_s)} ({digits(min(each))} to {digits(max(each))}, n={len(each)})"
 
 
 def _rate(one: Timed) -> float:
