@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from in_backend import experiment
 from PIL import Image
 from scipy import stats
-from sklearn.metrics import r2_score
+from sklearn.metrics import f1_score, r2_score
 
 from pipeline.contracts import Dataset
 from pipeline.datasets import Data, Split
@@ -285,6 +285,34 @@ def test_every_fold_is_a_separate_run_and_all_examples_are_predicted(tmp_path: P
     assert (whole.name in of_all.stdout, "not compared" in of_all.stderr) == (True, False)
     beside = pipeline(tmp_path, "stage=compare", f"stage.runs=[{whole.name},{each[0].name}]").stdout
     assert [len(line.split()) for line in beside.splitlines() if line.startswith("test/accuracy ")] == [3]  # no b - a
+    (worst,) = (text for name, text in kept_table(whole) if name == "worst class")
+    actual, predicted = ([row[name] for row in rows] for name in ("actual", "predicted"))
+    f1 = f1_score(actual, predicted, average=None, zero_division=0)
+    assert worst.startswith(f"{'ab'[f1.argmin()]}: precision ") and worst.endswith(f"f1 {f1.min():.4f}")
+    of_a_cell(tmp_path, whole, each)
+
+
+def kept_table(run: Path) -> list[tuple[str, str]]:
+    """The rows of a run's result."""
+    kept = read_result(run)
+    assert kept is not None
+    return [(name, text) for name, text in kept.table]
+
+
+def of_a_cell(folder: Path, whole: Path, each: list[Path]) -> None:
+    """`latest` is a fold's model, of which the result says so; the whole has none, and the message says where they
+    are."""
+    (folder / "rows.csv").write_text("p,q\n0.1,0.2\n")
+    made = done(folder, "stage=predict", "run=latest", "stage.rows=rows.csv")
+    rows = dict(kept_table(made))
+    assert rows["run"] == each[2].name
+    assert rows["which is"] == f"dataset.fold=2, one of 3 folds, a cell of {whole.name}"
+    said = refused(folder, "stage=predict", f"run={whole.name}", "stage.rows=rows.csv")
+    assert said == (
+        f"run={whole.name}: has no artifacts/model/weights.npz; it has a model for each fold: "
+        f"{', '.join(f'{run.name} (dataset.fold={fold})' for fold, run in enumerate(each))}; the same command without "
+        "stage=folds trains a single one"
+    )
 
 
 @pytest.mark.wide

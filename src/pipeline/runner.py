@@ -168,7 +168,7 @@ def record(
     from pipeline.runs.run import Run
     from pipeline.tracking.tracker import start
 
-    journal = _journal(experiment, checkpoint)
+    journal = _journal(experiment, checkpoint, Path(member.grid).name if member else None)
     run = Run(journal, messages(), checkpoint, experiment.training.checkpoint)
     imported = checkpoint.progress.get("imported_beside", {}) if checkpoint else {}
     run.imported = beside = DynamicImports(experiment, imported)
@@ -224,13 +224,13 @@ def result_of_stage(experiment: Experiment, resolved: Resolved, run: Run, beside
     )
 
 
-def _journal(experiment: Experiment, checkpoint: Checkpoint | None) -> Journal:
+def _journal(experiment: Experiment, checkpoint: Checkpoint | None, cell_of: str | None) -> Journal:
     from pipeline.runs.journal import Journal
 
     if checkpoint is not None:
         size, exact = checkpoint.progress["journal_bytes"], not checkpoint.differences
-        return Journal.reopen(checkpoint.folder.parent.parent, size, exact=exact)
-    return Journal.begin(Path(experiment.settings.output_dir), experiment.name, experiment.config)
+        return Journal.reopen(checkpoint.folder.parent.parent, size, exact=exact, cell_of=cell_of)
+    return Journal.begin(Path(experiment.settings.output_dir), experiment.name, experiment.config, cell_of)
 
 
 def introduce(experiment: Experiment, resolved: Resolved, run: Run, keys: Sequence[str]) -> None:

@@ -39,6 +39,11 @@ class Counts:
     def f1(self) -> np.ndarray:
         return _share(2 * self.correct, self.predicted + self.actual)
 
+    @property
+    def scores(self) -> dict[str, np.ndarray]:
+        """The three of them by name."""
+        return {"precision": self.precision, "recall": self.recall, "f1": self.f1}
+
     def mean(self, of_classes: np.ndarray) -> float:
         """Over the classes (classes,) that have an example or are predicted; 0 without an example."""
         seen = (self.predicted + self.actual) > 0

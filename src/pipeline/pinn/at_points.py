@@ -19,6 +19,7 @@ from pipeline.runs import weights
 from pipeline.runs.result import Result, count
 from pipeline.runs.run import Run
 from pipeline.runs.saved import check_hashes
+from pipeline.runs.source_rows import source_rows
 
 if TYPE_CHECKING:
     from pipeline.experiment import Experiment
@@ -47,7 +48,8 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
     rows += [(_text(point), _text(value)) for point, value in zip(points[:SHOWN], values, strict=False)]
     if len(points) > SHOWN:
         rows.append((f"and {len(points) - SHOWN:,} more", "in predictions.csv"))
-    return Result(metrics=(count("points", len(points)),), table=(*rows, ("predictions", str(path))), notes=notes)
+    rows += [*source_rows(folder), ("predictions", str(path))]
+    return Result(metrics=(count("points", len(points)),), table=tuple(rows), notes=notes)
 
 
 def solved(fitted: solution.Fitted, problem: Problem, points: np.ndarray, folder: Path) -> np.ndarray:

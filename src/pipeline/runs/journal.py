@@ -66,13 +66,16 @@ class Journal:
         self._file: int | None = os.open(folder / "metrics.jsonl", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
     @classmethod
-    def begin(cls, root: Path, name: str, config: Config) -> Journal:
-        """Make the run's folder below `root` with its config and the status RUNNING."""
+    def begin(cls, root: Path, name: str, config: Config, cell_of: str | None = None) -> Journal:
+        """Make the run's folder below `root` with its config and the status RUNNING.
+
+        `cell_of`: the run that started this one as a cell.
+        """
         folder = _new_folder(Path(root).absolute(), name)
         try:
             (folder / "artifacts").mkdir()
             (folder / "config.yaml").write_text(_yaml(config), encoding="utf-8")
-            status = _first_status(folder.name, name)
+            status = replace(_first_status(folder.name, name), cell_of=cell_of)
             write_json(folder / "status.json", asdict(status))
             return cls(folder, status)
         except OSError as error:
@@ -80,7 +83,7 @@ class Journal:
             raise cannot_write(folder, error) from error
 
     @classmethod
-    def reopen(cls, folder: Path, size: int, *, exact: bool = True) -> Journal:
+    def reopen(cls, folder: Path, size: int, *, exact: bool = True, cell_of: str | None = None) -> Journal:
         """Go on with the run in `folder`, which has ended without a result; `size`: bytes of metrics.jsonl to begin at.
 
         The records after those are made again. As long as they are the same, what is written stays as it is, so that
@@ -95,7 +98,8 @@ class Journal:
                     raise UserError(f"resume={folder.name}: it is {status.state if status else 'damaged'}")
                 if not exact:  # first: where it fails, the run is KILLED as before
                     os.truncate(folder / "metrics.jsonl", size)
-                again = replace(_first_status(folder.name, status.name), started=status.started)
+                again = _first_status(folder.name, status.name)
+                again = replace(again, started=status.started, cell_of=cell_of or status.cell_of)
                 write_json(folder / "status.json", asdict(again))
             journal = cls(folder, again)
         except filelock.Timeout as error:

@@ -12,11 +12,13 @@ from pathlib import Path
 from pipeline.errors import UserError
 from pipeline.runs.json_files import read_json, write_json
 from pipeline.runs.process import boot_time, machine, pid_namespace, process_started
-from pipeline.runs.records import State, Status, read_status
+from pipeline.runs.records import State, Status, read_config, read_status, value_at
 from pipeline.runs.slurm import has_ended, hear
 
 SILENT_SECONDS = 7 * 86400.0  # a run of another host that has written nothing for so long is taken for dead
 OF_WHOLE = ("config.yaml", "status.json")  # what is asked for where the run has to have a status
+TRAINED_FOR_EACH = {"folds": "fold", "seeds": "seed"}  # stages that train the same several times
+LISTED = 10  # runs in a message
 PATIENCE_SECONDS = 3600.0  # one that has written nothing for so long is not waited for
 
 
@@ -170,10 +172,30 @@ def _without(folder: Path, holding: str) -> str:
         why = f"it is {status.state}" + (f": {status.error}" if status.error else "")
     elif holding.endswith("adapters.npz"):
         why = "it trained none; model.adapters.rank does"
+    elif (each := TRAINED_FOR_EACH.get(_stage(folder))) is not None:
+        why = _model_for_each(folder, each, holding)
     else:
         why = "in a grid, a search or a stage that trains several, each cell's run has its own; what stage=lightning"
         why += " and stage=keras train is in artifacts/module/"
     return f"run={folder.name}: has no {holding}; {why}"
+
+
+def _stage(folder: Path) -> str:
+    """The run's stage as it is typed, of those of this package; empty for a grid."""
+    target = str(value_at(read_config(folder), "stage._target_"))
+    return target.rpartition(".")[2].lower() if target.startswith("pipeline.") else ""
+
+
+def _model_for_each(folder: Path, each: str, holding: str) -> str:
+    """Where the models of a run of several trainings are, and how there is one."""
+    cells = [
+        one for one in run_folders(folder.parent) if (status := read_status(one)) and status.cell_of == folder.name
+    ]
+    key = {"fold": "dataset.fold", "seed": "seed"}[each]
+    found = [f"{one.name} ({key}={value_at(read_config(one), key)})" for one in cells if (one / holding).exists()]
+    more = f" and {len(found) - LISTED} more" if len(found) > LISTED else ""
+    named = f": {', '.join(found[:LISTED])}{more}" if found else "; its table names their runs"
+    return f"it has a model for each {each}{named}; the same command without stage={each}s trains a single one"
 
 
 def _not_one(root: Path, reference: str, holding: str, folders: list[Path], found: list[Path]) -> str:

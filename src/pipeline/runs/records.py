@@ -38,6 +38,7 @@ class Status:
     error: str | None = None
     machine: str | None = None  # distinguishes hosts of one name (process.machine)
     job: str | None = None  # the Slurm job it runs in (slurm.this_job)
+    cell_of: str | None = None  # the run of the grid, or of the stage, that started it as a cell
 
 
 class Record(NamedTuple):

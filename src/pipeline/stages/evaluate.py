@@ -28,6 +28,7 @@ from pipeline.runs.records import read_config
 from pipeline.runs.result import Result, metrics_of
 from pipeline.runs.run import Run
 from pipeline.runs.saved import check_outputs, saved_weights
+from pipeline.runs.source_rows import source_rows
 from pipeline.spec import spec
 from pipeline.stages.contamination import noted, said_of_other_data
 from pipeline.stages.measuring import Measured, asks_the_data, input_dtype, measure, said_of_metrics, try_metrics
@@ -156,7 +157,7 @@ def _rows(
         *rows,
         *(row for row in found.details.rows if row[0] not in dict(rows)),
         *([] if on is None else [("measured on", on)]),
-        ("run", source.name),
+        *source_rows(source),
         ("device", str(resolved.place)),
         ("precision", precision),
     ]

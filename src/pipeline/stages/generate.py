@@ -26,6 +26,7 @@ from pipeline.runs import receipt, weights
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.runs.saved import card_sha256, check_hashes, check_outputs, saved_card, saved_weights
+from pipeline.runs.source_rows import source_rows
 from pipeline.spec import choice, group_of, spec
 from pipeline.stages.generated_text import Stops, Text, about, metrics, rows, write
 from pipeline.tasks.language_modelling import LanguageModelling
@@ -157,7 +158,7 @@ class Generate(Stage):
         write(run, self.prompts, texts)
         kept = receipt.of_saved(experiment, resolved, saved, self.data_sha256(experiment))
         run.journal.write_receipt({**kept, "generation": about(found, texts, cached=cached)})
-        table = rows(self.prompts, texts, found, resolved)
+        table = [*rows(self.prompts, texts, found, resolved), *source_rows(source)]
         return Result(metrics(found), tuple(table), (*notes, *self._notes(experiment, card, texts, cached=cached)))
 
     def _notes(self, experiment: Experiment, card: Card, texts: Sequence[Text], *, cached: bool) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from pipeline.report.csv_file import csv_file
 from pipeline.report.table import figure
 from pipeline.runs.beside import with_figures
 from pipeline.runs.result import Metric, Result
-from pipeline.tasks.classification import Classification
+from pipeline.tasks.classification import Classification, worst_class
 from pipeline.tasks.regression import Regression
 
 if TYPE_CHECKING:
@@ -48,10 +48,12 @@ def result_of(
         return Result((), notes=(f"task {type(task).__name__}: its runs write no {FILE} with a row an example",))
     write(run, found)
     metrics = measured(task, loss, found)
-    rows = tuple((one.name.replace("/", " "), figure(one.value)) for one in metrics)
+    rows = [(one.name.replace("/", " "), figure(one.value)) for one in metrics]
+    if of_classes(task, found):
+        rows += worst_class(task.classes, Counts.of_confusion(confusion(task, found)))
     tested = len(found.examples)
     notes = () if tested == len(division) else (f"{FILE}: {tested:,} of {len(division):,} examples have been tested",)
-    return with_figures(Result(metrics, rows, notes), partial(draw, run, task, found, title))
+    return with_figures(Result(metrics, tuple(rows), notes), partial(draw, run, task, found, title))
 
 
 def gathered(division: np.ndarray, folders: Mapping[int, Path]) -> OutOfFold | None:
@@ -86,7 +88,7 @@ def write(run: Run, found: OutOfFold) -> None:
 
 def measured(task: Task, loss: Loss, found: OutOfFold) -> tuple[Metric, ...]:
     """What all predictions together come to, named pooled/<name>: of classes and numbers as our tasks write them."""
-    if isinstance(task, Classification) and found.heads == ("actual", "predicted"):
+    if of_classes(task, found):
         counts = confusion(task, found)
         by_class = Counts.of_confusion(counts)
         accuracy = Metric("pooled/accuracy", float(np.trace(counts) / counts.sum()), direction="max")
@@ -104,11 +106,16 @@ def draw(run: Run, task: Task, found: OutOfFold, title: str) -> None:
     from pipeline.report import figures
 
     title = f"{title}\n{len(found.cells):,} examples, predicted by the\ntrainings that did not see them"
-    if isinstance(task, Classification) and found.heads == ("actual", "predicted"):
+    if of_classes(task, found):
         path = run.artifact("figures/confusion_matrix.png")
         figures.confusion_matrix(path, confusion(task, found), task.classes, title)
     elif isinstance(task, Regression) and len(found.heads) == 2 * task.outputs:
         figures.against_actual(run.artifact("figures/predicted_against_actual.png"), *numbers(task, found), title)
+
+
+def of_classes(task: Task, found: OutOfFold) -> TypeGuard[Classification]:
+    """Whether the predictions are classes as our task writes them."""
+    return isinstance(task, Classification) and found.heads == ("actual", "predicted")
 
 
 def confusion(task: Classification, found: OutOfFold) -> np.ndarray:

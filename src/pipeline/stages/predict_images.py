@@ -24,6 +24,7 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.result import Result, count
 from pipeline.runs.run import Run
 from pipeline.runs.saved import card_sha256, check_hashes, check_outputs, saved_card, saved_weights
+from pipeline.runs.source_rows import source_rows
 from pipeline.stages.measuring import input_dtype, said_of_margins
 from pipeline.stages.predict_rows import array_sha256, in_batches
 
@@ -91,7 +92,7 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, images: Sequence[s
     rows = [(name, _best(row, about["classes"])) for name, row in zip(names[:SHOWN], likely, strict=False)]
     if len(names) > SHOWN:
         rows.append((f"and {len(names) - SHOWN:,} more", "in probabilities.csv"))
-    rows.append(("probabilities", f"artifacts/{path.name}"))
+    rows += [*source_rows(source), ("probabilities", f"artifacts/{path.name}")]
     notes += [*unlike, *hash_notes, *said_of_margins(experiment.loss, [path.name])]
     result = Result(metrics=(count("images", len(names)),), table=tuple(rows), notes=tuple(notes))
 

@@ -20,6 +20,7 @@ from pipeline.runs import receipt, weights
 from pipeline.runs.result import Result, count
 from pipeline.runs.run import Run
 from pipeline.runs.saved import card_sha256, check_hashes, check_outputs, saved_card, saved_weights
+from pipeline.runs.source_rows import source_rows
 from pipeline.stages.measuring import input_dtype, said_of_margins
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def run(experiment: Experiment, resolved: Resolved, run: Run, text: str) -> Resu
         *number_files.of_others(KEY, text, card.get("columns", ())),
         *said_of_margins(experiment.loss, [path.name]),
     )
-    shown.append(("predictions", f"artifacts/{path.name}"))
+    shown += [*source_rows(source), ("predictions", f"artifacts/{path.name}")]
     return Result(metrics=(count("rows", len(rows)),), table=tuple(shown), notes=notes)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -83,6 +83,16 @@ class Classification(Task):
         return {**super().card(), "classes": list(self.classes)}
 
 
+def worst_class(classes: Sequence[str], counts: Counts) -> tuple[tuple[str, str], ...]:
+    """A row about the class with the lowest F1 of those that have an example; none of a single class."""
+    if len(classes) < 2:
+        return ()
+    present = np.flatnonzero(counts.actual)
+    worst = present[counts.f1[present].argmin()] if len(present) else 0
+    scores = ", ".join(f"{name} {one[worst]:.4f}" for name, one in counts.scores.items())
+    return (("worst class", f"{classes[worst]}: {scores}"),)
+
+
 class ClassificationJudge(Judge):
     """Loss, accuracy and a table of the classes; draws the confusion matrix and, of images, a sheet."""
 
@@ -121,17 +131,14 @@ class ClassificationJudge(Judge):
     def details(self) -> Details:
         """A row for each class; the means over them; and the class with the lowest F1."""
         counts, classes = Counts.of_confusion(self.counts), self.task.classes
-        by_class = {"precision": counts.precision, "recall": counts.recall, "f1": counts.f1}
+        by_class = counts.scores
         rows = [
             (name, *(f"{numbers[row]:.4f}" for numbers in by_class.values()), f"{counts.actual[row]:,}")
             for row, name in enumerate(classes)
         ]
         table = Table("the test set by class", ("class", *by_class, "examples"), tuple(rows))
-        present = np.flatnonzero(counts.actual)
-        worst = present[counts.f1[present].argmin()] if len(present) else 0
-        text = f"{classes[worst]}: {', '.join(f'{name} {one[worst]:.4f}' for name, one in by_class.items())}"
         means = (Metric(f"test/macro_{name}", counts.mean(one), direction="max") for name, one in by_class.items())
-        return Details(tuple(means), (table,), (("worst class", text),) if len(classes) > 1 else ())
+        return Details(tuple(means), (table,), worst_class(classes, counts))
 
     def write(self, run: Run) -> None:
         """predictions.csv: a row for each example, in the order of the test set: its class and the predicted one, by

@@ -25,6 +25,7 @@ from pipeline.runs.fit import Predict, Predictor
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.runs.saved import check_outputs, compiled_steps, saved_weights
+from pipeline.runs.source_rows import source_rows
 from pipeline.spec import spec
 from pipeline.stages.inference.bench import Bench, in_turns
 from pipeline.stages.inference.tables import Found
@@ -107,7 +108,7 @@ class Inference(Stage):
                 *measured.rows(),
                 *([found.limit_row()] if found.timed else []),
                 *([("timing", f"uncertain: {said}")] if (said := said_of(others)) else []),
-                ("run", source.name),
+                *source_rows(source),
                 ("device", f"{resolved.place} ({kept['device']['hardware']['name']})"),
                 ("precision", precision_row(experiment, resolved, seen)),
                 *([("passes", f"compiled by {predictor.compiled_by}")] if predictor.compiled_by else []),
