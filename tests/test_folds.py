@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,7 @@ from pipeline.datasets.loading import load_data, loaded
 from pipeline.datasets.normalisation import Normalisation
 from pipeline.datasets.npz import Npz
 from pipeline.datasets.pool import Pool, pool_of, read
-from pipeline.errors import UserError
+from pipeline.errors import RunError, UserError
 from pipeline.experiment.settings import Inputs
 from pipeline.report.fold_intervals import half_width_over_folds, paired_by_fold, widening
 from pipeline.report.intervals import half_width, paired
@@ -39,13 +41,21 @@ from pipeline.runs.result import Metric, by_name, rate, read_result
 from pipeline.spec import spec
 from pipeline.stages.about_runs import by_training
 from pipeline.stages.about_runs.compare import measured_otherwise
+from pipeline.stages.cells import without_result
 from pipeline.stages.folds import Folds, of_other_data
-from pipeline.stages.repeated import Trained
+from pipeline.stages.repeated import SEEDS, Over, Trained, trained_of
+from pipeline.sweep.entries import Entry
+from pipeline.sweep.pivot import Pivot
+from pipeline.sweep.plan import Cell
+from pipeline.sweep.summary import notes
 from pipeline.tasks.classification import Classification
 from pipeline.tasks.regression import Regression
 
 SHORT = ("dataset=csv", "dataset.file=mine.csv", "model=linear", "training.epochs=3", "training.batch_size=8")
 ROWS = 60
+
+
+OVER_FOLDS = Over("fold", "dataset.fold", partial(half_width_over_folds, folds=5), spread=True)
 
 
 def table(folder: Path, copies: int = 1, *, numbers: bool = False) -> None:
@@ -242,6 +252,8 @@ def test_data_with_a_test_of_their_own_are_refused(tmp_path: Path) -> None:
         ("dataset=digits dataset.folds=200 dataset.fold=0", "dataset.folds=200: class 8 has 174 examples (9 others al"),
         ("stage=folds dataset=digits stage.folds=200", "stage.folds=200: class 8 has 174 examples (9 others also few"),
         ("stage=folds dataset=digits profiler=torch", "profiler=torch with stage=folds: "),
+        ("stage=folds dataset=diabetes loss=squared_error model=cnn", "model=cnn with dataset=diabetes: takes images "),
+        ("stage=seeds dataset=diabetes loss=squared_error model=cnn", "model=cnn with dataset=diabetes: takes images "),
     ],
 )
 def test_mistakes_are_named_before_a_run_begins(tmp_path: Path, words: str, said: str) -> None:
@@ -259,7 +271,9 @@ def test_every_fold_is_a_separate_run_and_all_examples_are_predicted(tmp_path: P
     assert result.returncode == 0, result.stderr
     assert max(map(len, result.stdout.splitlines())) <= 80
     whole, *each = sorted(runs(tmp_path), key=lambda run: (not (run / "cells").exists(), run.name))
-    assert [run.name.split("-")[2:4] for run in each] == [["folds", "0"], ["folds", "1"], ["folds", "2"]]
+    assert [status(run).name for run in each] == [f"fold-{fold}-linear-csv-torch-fp32" for fold in range(3)]
+    receipts = [read_json(run / "receipt.json") for run in (whole, *each)]
+    assert receipts[0]["wall_time_s"] > sum(receipt["training_s"] for receipt in receipts[1:])
     found = read_json(whole / "result.json")["scalars"]
     accuracies = [read_json(run / "result.json")["scalars"]["test/accuracy"] for run in each]
     half = half_width_over_folds(accuracies, 3)
@@ -320,7 +334,7 @@ def test_a_fold_is_an_experiment_by_itself(tmp_path: Path) -> None:
     """The same to the bit as below stage=folds; measured again on its own test, and on no other fold's."""
     table(tmp_path)
     assert pipeline(tmp_path, "stage=folds", "stage.folds=3", *SHORT, "tracking=none").returncode == 0
-    (below,) = tmp_path.glob("runs/*-folds-1-*")
+    (below,) = tmp_path.glob("runs/*-fold-1-*")
     alone = done(tmp_path, *SHORT, "stage=train", "dataset.folds=3", "dataset.fold=1", "tracking=none")
     digests = [read_json(run / "receipt.json")["weights_sha256"] for run in (alone, below)]
     assert digests[0] == digests[1]
@@ -344,10 +358,66 @@ def test_a_fold_without_a_result_leaves_those_of_the_others(tmp_path: Path) -> N
     kept = read_result(whole)
     assert kept is not None and status(whole).state == "FAILED"
     assert str(kept.failed).startswith("2 of 3 cells have no result: dataset.fold=")
+    assert "; dataset.fold=" in str(kept.failed) and ": RunError: the loss became " in str(kept.failed)
     assert "predictions.csv: 20 of 60 examples have been tested" in kept.notes
     rows = rows_of(whole / "artifacts" / "predictions.csv")
     assert len(rows) == 20 and len({row["fold"] for row in rows}) == 1
     assert "29" in [row["example"] for row in rows]  # the large one, which was left out of the training
+
+
+@pytest.mark.parametrize("over", [SEEDS, OVER_FOLDS])
+def test_where_no_training_has_a_result_the_message_says_why(over: Over) -> None:
+    cells = [Cell(number, {over.key: str(number)}, {}, [], None, None) for number in range(2)]
+    lost = [Entry(cell, "failed", f"because {cell.number}", None, {}, None) for cell in cells]
+    with pytest.raises(RunError) as raised:
+        trained_of(lost, [], over)
+    assert str(raised.value) == f"none of the 2 {over.word}s has a result; {over.key}=0: because 0"
+    assert without_result(lost) == f"2 of 2 cells have no result: {over.key}=0, {over.key}=1; {over.key}=0: because 0"
+    unknown = [replace(one, reason="") for one in lost]
+    assert str(without_result(unknown)).endswith(f"{over.key}=1")
+
+
+def of_folds(number: int, swept: dict[str, str], value: float) -> Entry:
+    """A cell of a grid over stage=folds."""
+    stage = Folds(folds=int(swept.get("stage.folds", 5)))
+    folds: Any = SimpleNamespace(stage=stage, solver=SimpleNamespace(seeds=1), dataset=None)
+    cell = Cell(number, swept, {}, [], folds, None)
+    return Entry(cell, "done", "", None, {"test/loss": Metric("test/loss", value, direction="min")}, None)
+
+
+def test_a_grid_marks_the_best_of_as_many_folds_and_says_how_two_are_compared() -> None:
+    """With more folds each trains on more examples, so that the better number says nothing of the setting."""
+    swept = [{"stage.folds": folds, "optimizer": name} for folds in ("5", "10") for name in ("adam", "sgd")]
+    found = [of_folds(number, one, value) for number, (one, value) in enumerate(zip(swept, (4, 3, 1, 2), strict=True))]
+    assert Pivot(found).best() == {(("5",), "sgd"), (("10",), "adam")}
+    best, chance = notes(found)
+    assert best.startswith("* the best with as many folds by test/loss")
+    assert chance == (
+        "each is a mean over folds: a small difference may be chance; stage=compare stage.runs=[a,b] compares two "
+        "with as many folds, fold by fold"
+    )
+    alone = [of_folds(number, {"stage.folds": str(folds)}, 1.0 + folds) for number, folds in enumerate((5, 10))]
+    assert notes(alone) == (
+        "no two cells with as many folds: none is marked; sweep.best=test/loss compares all of them",
+    )
+    data = [of_folds(number, {"dataset": name, **one}, 1.0) for name in "ab" for number, one in enumerate(swept)]
+    assert notes(data)[0].startswith("* the best on the same data with as many folds, several being equal, by ")
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("stage", ["folds", "seeds"])
+def test_a_grid_says_nothing_of_intervals_that_it_does_not_show(tmp_path: Path, stage: str) -> None:
+    table(tmp_path)
+    words = ("stage.folds=3,4",) if stage == "folds" else ()
+    result = pipeline(tmp_path, "-m", f"stage={stage}", *SHORT, *words, "optimizer=adam,sgd", "tracking=none")
+    assert result.returncode == 0, result.stderr
+    said = result.stdout + result.stderr
+    assert "the interval is" not in said
+    assert ("compares two with as many folds, fold by fold" in said) is (stage == "folds")
+    (grid,) = tmp_path.glob("runs/*-grid-*")
+    assert not any("the interval is" in note for note in read_result(grid).notes)  # type: ignore[union-attr]
+    (first, *_) = tmp_path.glob(f"runs/*-{stage}-linear-*")
+    assert any(note.startswith("the interval is") for note in read_result(first).notes)  # type: ignore[union-attr]
 
 
 @pytest.mark.wide

@@ -59,7 +59,7 @@ def test_every_seed_is_a_separate_run_and_the_result_is_their_mean(
     result = pipeline(tmp_path, "stage=seeds", "seed=5", *SHORT, "training.metrics=[brier]")
     assert result.returncode == 0, result.stderr
     (whole,) = tmp_path.glob("runs/*-seeds-linear-digits-torch-fp32-*")
-    runs = [next(tmp_path.glob(f"runs/*-seeds-{seed}-*")) for seed in (5, 6, 7)]
+    runs = [next(tmp_path.glob(f"runs/*-seed-{seed}-*")) for seed in (5, 6, 7)]
     assert all(status(run).state == "FINISHED" for run in (whole, *runs))
     found, each = (
         read_json(whole / "result.json")["scalars"],
@@ -152,7 +152,7 @@ def test_seeds_that_end_early_and_keep_their_best_weights_have_a_result(tmp_path
     ended = pipeline(tmp_path, *words, "training.weights=best", "optimizer.learning_rate=0.05", "tracking=none")
     assert ended.returncode == 0, ended.stderr
     (run,) = tmp_path.glob("runs/*-seeds-mlp-*")
-    folders = [next(tmp_path.glob(f"runs/*-seeds-{seed}-*")) for seed in range(3)]
+    folders = [next(tmp_path.glob(f"runs/*-seed-{seed}-*")) for seed in range(3)]
     each = [read_json(folder / "result.json") for folder in folders]
     *lengths, mean = [sum("epoch/number" in one.metrics for one in read_metrics(path)) for path in (*folders, run)]
     assert len(set(lengths)) > 1

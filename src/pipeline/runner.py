@@ -256,13 +256,19 @@ def note_others(resolved: Resolved, run: Run) -> None:
 
 
 def keep_receipt(experiment: Experiment, resolved: Resolved, run: Run) -> None:
-    """What is known of any run, where the stage has written no receipt: without one no grid finds its result again."""
+    """What is known of any run, where the stage has written no receipt: without one no grid finds its result again.
+
+    Of a stage that runs cells also how long it took with them.
+    """
     from pipeline.runs import receipt as receipts
     from pipeline.runs.code.code_hash import hash_of
     from pipeline.runs.json_files import read_json
     from pipeline.runs.run import seconds_since_start
 
     if (run.folder / "receipt.json").exists():
+        written = read_json(run.folder / "receipt.json")
+        if experiment.stage.has_cells and written:
+            run.journal.write_receipt({"wall_time_s": seconds_since_start(), **written})
         return
     code = hash_of(read_json(run.folder / "code.json"))  # as it was when the run began
     known = receipts.before(experiment, resolved) | {"code_sha256": code}

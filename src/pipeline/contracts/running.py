@@ -34,6 +34,7 @@ class Stage(Part):
     module of the backend that it works by, beside those that train; it decides its result. `makes`: the rows of its
     result's table that hold what it makes, which a grid shows, and marks no cell as the best (None: its metrics are all
     of it). `seeds_by`: its setting that says how many seeds it trains, from the experiment's upwards (None: that one).
+    `folds_by`: its setting that says how many folds it trains (None: no folds).
     `trains_users`: what of the user's it leaves to a framework to train, as `stage.module=mine.Lit`; None: nothing.
     `own_kernels`: it computes by kernels of our own, on any GPU, whether or not a framework can use that.
     """
@@ -51,6 +52,7 @@ class Stage(Part):
     by: ClassVar[str | None] = None
     makes: ClassVar[str | None] = None
     seeds_by: ClassVar[str | None] = None
+    folds_by: ClassVar[str | None] = None
     own_kernels: ClassVar[bool] = False
 
     if TYPE_CHECKING:

@@ -53,12 +53,13 @@ def variant(
     *overrides: str,
     above: Variant | None = None,
     stage: type[Stage] | None = None,
+    called: str | None = None,
 ) -> Variant:
     """The run that the experiment becomes by overrides as on the command line, several in one text.
 
     A later text goes over what the earlier ones have left. `above`: the variant whose config they are laid over instead
-    of the experiment's. `stage`: the run's (None: stage=train). Raises UserError for what the command line would
-    refuse.
+    of the experiment's. `stage`: the run's (None: stage=train). `called`: which training of the same it is, `fold-0`.
+    Raises UserError for what the command line would refuse.
     """
     from pipeline.stages.train import Train
     from pipeline.sweep.compose import overridden
@@ -67,7 +68,7 @@ def variant(
     stage = stage or Train
     target = f"{stage.__module__}.{stage.__qualname__}"
     config = above.config if above else {**experiment.config, "stage": {"_target_": target}}
-    config, keys = {**config, "name": _name(experiment, swept)}, list(above.keys) if above else []
+    config, keys = {**config, "name": _name(experiment, swept, called)}, list(above.keys) if above else []
     for text in overrides:
         config, found = overridden(config, _words(text))
         keys += found
@@ -106,6 +107,15 @@ def set_by_all(variants: Sequence[Variant]) -> list[str]:
 def checked(variants: Sequence[Variant]) -> list[Decision]:
     """Which of the variants run here, and why the others cannot. Raises UserError for a mistake, or if none can run."""
     return if_any([decided(number, one) for number, one in enumerate(variants)])
+
+
+def rehearse(variants: Sequence[Variant]) -> None:
+    """Refuse once what the data show to be wrong with every cell: by the first one. Imports no framework, which its
+    cells do in their own processes. Raises UserError."""
+    from pipeline.stages.data_checks import rehearse_data
+
+    for experiment in experiments_of(variants[:1]):
+        rehearse_data(experiment, experiment.stage.task)
 
 
 def decided(number: int, one: Variant) -> Decision:
@@ -191,11 +201,23 @@ def of_tests(receipts: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def without_result(entries: Sequence[Entry]) -> str | None:
     """The cells that should have run and came to nothing, in words for `Result.failed`; None where there are none."""
-    lost = [entry.cell.label for entry in entries if entry.state not in ("done", "skipped")]
-    return f"{len(lost)} of {len(entries)} cells have no result: {', '.join(lost)}" if lost else None
+    lost = [entry for entry in entries if entry.state not in ("done", "skipped")]
+    if not lost:
+        return None
+    labels = ", ".join(entry.cell.label for entry in lost)
+    return f"{len(lost)} of {len(entries)} cells have no result: {labels}{first_cause(lost)}"
 
 
-def _name(experiment: Experiment, swept: Mapping[str, str]) -> str:
-    """A cell's run is called as the stage is, and by what sets it apart."""
-    stage = experiment.settings.name or type(experiment.stage).__name__.lower()
-    return cell_name(stage, swept)
+def first_cause(entries: Sequence[Entry]) -> str:
+    """Why the first of the cells has none, to stand behind a message; nothing where none says why."""
+    causes = [entry for entry in entries if entry.reason]
+    return f"; {causes[0].cell.label}: {causes[0].reason}" if causes else ""
+
+
+def _name(experiment: Experiment, swept: Mapping[str, str], called: str | None) -> str:
+    """A cell's run is called as the stage is, and by what sets it apart; one of several trainings of the same, whose
+    figures are titled so, by which it is and what is trained."""
+    stage = type(experiment.stage).__name__.lower()
+    if called is not None and not experiment.settings.name:
+        return cell_name(called, {"": experiment.name.removeprefix(f"{stage}-")})
+    return cell_name(experiment.settings.name or stage, swept)

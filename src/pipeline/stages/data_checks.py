@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from pipeline.contracts import Model
 from pipeline.datasets import Data
-from pipeline.datasets.loading import load_ahead
+from pipeline.datasets.loading import load_ahead, load_data
 from pipeline.errors import UserError, plural
 from pipeline.experiment.checks import check_monitor
 from pipeline.loaders.batch_plan import Plan
@@ -51,7 +52,7 @@ def rehearse(
     """
     if not (asks_the_data(experiment) or also):
         return
-    try:
+    with of_user_alone():
         data = load_ahead(experiment)
         check_data(experiment, data, task)
         if also is not None:
@@ -63,6 +64,23 @@ def rehearse(
         if not is_shipped(experiment.loss):
             with experiment.backend.load().loss_of(experiment, resolved) as trained:
                 measuring.try_loss(experiment, data, trained)
+
+
+def rehearse_data(experiment: Experiment, task: type[Task] | None) -> None:
+    """`rehearse` without a framework, for a process that leaves the training to others, and keeps no data.
+
+    Raises UserError.
+    """
+    if asks_the_data(experiment):
+        with of_user_alone():
+            check_data(experiment, load_data(experiment), task)
+
+
+@contextmanager
+def of_user_alone() -> Iterator[None]:
+    """Let the user's mistakes through, and no other error: that is left to the run, which has a journal."""
+    try:
+        yield
     except UserError:
         raise
     except Exception:

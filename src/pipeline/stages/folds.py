@@ -18,7 +18,15 @@ from pipeline.runs.beside import beside
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import is_shipped, spec
-from pipeline.stages.cells import Variant, caveats, checked, run_cells, variant, without_result
+from pipeline.stages.cells import (
+    Variant,
+    caveats,
+    checked,
+    rehearse,
+    run_cells,
+    variant,
+    without_result,
+)
 from pipeline.stages.repeated import (
     Over,
     Trained,
@@ -48,6 +56,7 @@ class Folds(Stage):
     folds: Count = 5
 
     has_cells: ClassVar[bool] = True
+    folds_by: ClassVar[str | None] = "folds"
     packages: ClassVar[tuple[str, ...]] = ("scipy", "scikit-learn")  # of an interval, of the division
 
     def check_keys(self, experiment: Experiment, keys: Sequence[str]) -> None:
@@ -64,8 +73,9 @@ class Folds(Stage):
         checked(self.variants(experiment))
 
     def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
-        """Refuse data that cannot be divided so."""
+        """Refuse data that cannot be divided so, or on which no fold can train."""
         _ahead[:] = [(experiment, *self.divided(experiment))]
+        rehearse(self.variants(experiment))
 
     def divided(self, experiment: Experiment) -> tuple[Pool, np.ndarray]:
         """All examples, and the fold of each. Raises UserError for too few."""
@@ -81,7 +91,12 @@ class Folds(Stage):
     def variants(self, experiment: Experiment) -> list[Variant]:
         """A training for each fold."""
         return [
-            variant(experiment, {"dataset.fold": str(fold)}, f"dataset.folds={self.folds} dataset.fold={fold}")
+            variant(
+                experiment,
+                {"dataset.fold": str(fold)},
+                f"dataset.folds={self.folds} dataset.fold={fold}",
+                called=f"fold-{fold}",
+            )
             for fold in range(self.folds)
         ]
 

@@ -17,7 +17,7 @@ from pipeline.runs.json_files import read_json
 from pipeline.runs.records import EPOCH, read_metrics
 from pipeline.runs.result import Metric, Table, half_of, read_result, training_rate, values, with_ends
 from pipeline.runs.run import Run
-from pipeline.stages.cells import of_data
+from pipeline.stages.cells import first_cause, of_data
 from pipeline.stages.rates import score_of
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def trained_of(entries: Sequence[Entry], asked: Sequence[str], over: Over) -> li
     """The trainings that are done, in order. Raises RunError where there is none."""
     found = [Trained.read(entry, asked, over) for entry in entries if entry.state == "done"]
     if not found:
-        raise RunError(f"none of the {len(entries)} {over.word}s has a result")
+        raise RunError(f"none of the {len(entries)} {over.word}s has a result{first_cause(entries)}")
     return found
 
 

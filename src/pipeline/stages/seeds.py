@@ -16,7 +16,7 @@ from pipeline.runs import receipt as receipts
 from pipeline.runs.result import Result
 from pipeline.runs.run import Run
 from pipeline.spec import spec
-from pipeline.stages.cells import Variant, caveats, checked, of_tests, run_cells, variant, without_result
+from pipeline.stages.cells import Variant, caveats, checked, of_tests, rehearse, run_cells, variant, without_result
 from pipeline.stages.repeated import (
     SEEDS,
     Trained,
@@ -49,6 +49,10 @@ class Seeds(Stage):
         """Refuse what cannot run here before the first seed does."""
         checked(self.variants(experiment))
 
+    def rehearse(self, experiment: Experiment, resolved: Resolved) -> None:
+        """Refuse data on which no seed can train."""
+        rehearse(self.variants(experiment))
+
     def run(self, experiment: Experiment, resolved: Resolved, run: Run) -> Result:
         """Train with every seed. Raises RunError where none came to a result."""
         receipt = receipts.before(experiment, resolved)
@@ -76,7 +80,7 @@ class Seeds(Stage):
     def variants(self, experiment: Experiment) -> list[Variant]:
         """A training for each seed."""
         seeds = [str(experiment.seed + repeat) for repeat in range(self.repeats)]
-        return [variant(experiment, {"seed": seed}, f"seed={seed}") for seed in seeds]
+        return [variant(experiment, {"seed": seed}, f"seed={seed}", called=f"seed-{seed}") for seed in seeds]
 
 
 def by_one_test(trained: Sequence[Trained]) -> list[str]:

@@ -20,6 +20,7 @@ LEVEL = 1 - CONFIDENCE
 TESTS = f"paired t tests at {LEVEL:.0%}, Benjamini-Hochberg"
 UNDECIDED = f"~ not shown to be worse than it: {TESTS}"
 DECIDED = f"all other results are worse: {TESTS}"
+BY_FOLD = "stage=compare stage.runs=[a,b] compares two with as many folds, fold by fold"
 MAY_BE_CHANCE = "a small difference may be chance; seed=0,1,2 shows whether it is"
 
 
@@ -58,6 +59,8 @@ def notes(pivot: Pivot) -> list[str]:
     most = max(map(len, pivot.positions.values()))
     if most >= LEAST_RUNS or not _another_seed_decides(pivot):
         return []
+    if most == 1 and all(pivot.folds_of(position) is not None for position in pivot.positions):
+        return [f"each is a mean over folds: a small difference may be chance; {BY_FOLD}"]
     return [f"{'one seed' if most == 1 else f'at most {most} seeds'} each: {MAY_BE_CHANCE}"]
 
 

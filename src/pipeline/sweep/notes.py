@@ -13,25 +13,31 @@ from pipeline.runs.result import read_result
 from pipeline.sweep.entries import Entry
 from pipeline.sweep.plan import Cell
 
+OF_INTERVAL = "the interval is "  # begins a note on what an interval in the cell's result is of
 NUMBER = re.compile(r"(?<![\w.:=-])\d[\d.,e+-]*")  # not of a name, as in fp16 and gpu:0, nor of a setting
 
 
 def below_table(entries: Sequence[Entry], shown: Collection[str]) -> list[str]:
     """The notes on a table of the metrics `shown`: what the cells' results note, and which of them ended early.
 
-    Of times among the metrics what makes them uncertain, too.
+    Of times among the metrics what makes them uncertain, too. Not what a cell says of its own intervals, which the
+    table does not show.
     """
     timed = any(entry.metrics[name].kind == "time" for entry in entries for name in shown if name in entry.metrics)
     if not timed:
-        return [*notes_of(entries), *ended_early(entries)]
-    return [*notes_of(entries, without=(OF_OTHERS, OF_COLD, OF_CLOCK)), *of_times(entries), *ended_early(entries)]
+        return [*notes_of(entries, intervals=False), *ended_early(entries)]
+    notes = notes_of(entries, without=(OF_OTHERS, OF_COLD, OF_CLOCK), intervals=False)
+    return [*notes, *of_times(entries), *ended_early(entries)]
 
 
-def notes_of(entries: Sequence[Entry], most: int = 5, without: Collection[str] = ()) -> list[str]:
+def notes_of(
+    entries: Sequence[Entry], most: int = 5, without: Collection[str] = (), *, intervals: bool = True
+) -> list[str]:
     """What the results of the cells note, the commonest first: how many cells note it, and which these are where they
     share a swept value. Notes that differ in numbers alone are one. Of more than `most` the number of the others.
 
-    `without`: those that hold one of these, of cells that have a rate by which the same is said of them.
+    `without`: those that hold one of these, of cells that have a rate by which the same is said of them. `intervals`:
+    also those on what an interval of the cell is of.
     """
     alike: dict[str, list[tuple[Cell, str]]] = {}
     for entry in entries:
@@ -40,6 +46,8 @@ def notes_of(entries: Sequence[Entry], most: int = 5, without: Collection[str] =
         if without and entry.run is not None and "training_rate" in read_json(entry.run / "receipt.json"):
             notes = tuple(note for note in notes if not any(words in note for words in without))
         for note in notes:
+            if note.startswith(OF_INTERVAL) and not intervals:
+                continue
             alike.setdefault(NUMBER.sub("0", note), []).append((entry.cell, note))
     cells = [entry.cell for entry in entries if entry.state not in ("skipped", "not run")]
     lines = [_of_cells(found, cells) for found in sorted(alike.values(), key=_cells_of, reverse=True)[:most]]

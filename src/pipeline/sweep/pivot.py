@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from pipeline.experiment.settings import Sweep
@@ -28,6 +28,7 @@ MOST_METRICS = 4  # beside each other, where none of them says what is better
 DATA = (*listing.DATA, "dataset.train", "dataset.test")
 NUMBER = re.compile(r"[\d.e+-]+")
 SIZES = "stage.batches"  # of stage=inference
+FOLDS = "stage.folds"  # of cells that train each fold: of unlike numbers of them they are not compared
 REPEATS = "seed"  # cells that differ in it alone are repetitions: shown as a median and a range
 
 
@@ -134,6 +135,17 @@ class Pivot:
         swept = self.at(*position)[0].cell.swept
         if self.chosen:
             return ()
+        folds = self.folds_of(position)
+        return self._of_data(position, swept) + (() if folds is None else (f"{FOLDS}={folds}",))
+
+    def folds_of(self, position: Position) -> int | None:
+        """How many folds the cells of a position train; None of other cells. With more of them each trains on more."""
+        experiment = self.at(*position)[0].cell.experiment
+        if experiment is None or experiment.stage.folds_by is None:
+            return None
+        return int(getattr(experiment.stage, experiment.stage.folds_by))
+
+    def _of_data(self, position: Position, swept: Mapping[str, str]) -> tuple[str, ...]:
         by_receipt = self._examples.get(position)
         if by_receipt is not None and not any(key in GIVEN_OTHERWISE for key in swept):
             return (by_receipt,)  # whatever is swept: a recipe or a saved run may name the data, too
@@ -161,6 +173,16 @@ class Pivot:
         found = {position: examples_of(entries[seed].run, self.judge) for position, entries in having.items()}
         known = {position: examples for position, examples in found.items() if examples is not None}
         return known if len(known) == len(found) else {}
+
+    @property
+    def alike(self) -> str:
+        """What cells share that are compared, where not all are."""
+        valued = [on for position, on in self.judged_on.items() if self.value(*position, self.judge)]
+        folds = {one for on in valued for one in on if one.startswith(FOLDS)}
+        data = {tuple(one for one in on if not one.startswith(FOLDS)) for on in valued}
+        if len(folds) < 2:
+            return "on the same data"
+        return "on the same data with as many folds" if len(data) > 1 else "with as many folds"
 
     @property
     def by_dataset(self) -> bool:

@@ -56,7 +56,7 @@ def notes(found: Sequence[Entry], by: Sweep | None = None) -> tuple[str, ...]:
     best, missing = pivot.best(), _missing(pivot)
     lines = [] if missing is None else [missing]
     if pivot.by_dataset and not best and missing is None:
-        lines.append(f"no two cells on the same data: none is marked; sweep.best={pivot.judge} compares all of them")
+        lines.append(f"no two cells {pivot.alike}: none is marked; sweep.best={pivot.judge} compares all of them")
     if pivot.partly_lost and pivot.better() != "none" and not pivot.seeds_alone:
         lost = f"{len(pivot.partly_lost)} of {len(pivot.positions)} places"
         lines.append(f"{lost} lack the result of a repetition, and are not marked")
@@ -129,7 +129,7 @@ def show(console: Console, found: Sequence[Entry], by: Sweep | None = None) -> N
 def _best_by(pivot: Pivot) -> str:
     """What the best was chosen by."""
     judge, marked = pivot.judge, pivot.best()
-    best = "the best on the same data" if pivot.by_dataset else "the best"
+    best = f"the best {pivot.alike}" if pivot.by_dataset else "the best"
     if len(marked) > len({pivot.judged_on[position] for position in marked}):
         best += ", several being equal,"
     if judge.startswith(VALIDATION):

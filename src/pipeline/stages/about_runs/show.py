@@ -93,6 +93,8 @@ def _head(folder: Path, status: Status) -> Rows:
         rows += _going_on(folder)
     rows.append(("process", f"{status.pid} on {status.host}" + (f", Slurm job {status.job}" if status.job else "")))
     rows.append(("folder", str(folder)))
+    if status.cell_of:
+        rows.append(("cell of", status.cell_of))
     if status.id != folder.name:
         rows.append(("run", _of_other_name(folder, status.id)))
     return [*rows, ("MLflow", _in_mlflow(folder))]
