@@ -40,6 +40,7 @@ from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import read_json
 from pipeline.runs.loss_scale import LossScale
 from pipeline.runs.records import read_metrics
+from pipeline.runs.result import read_result
 from pipeline.runs.run import Run
 from pipeline.runs.saved import check_hashes
 from pipeline.stages import course
@@ -724,6 +725,8 @@ def test_predict(trained: dict[str, Path], pictures: tuple[Path, np.ndarray], pl
     names = ["grey.png", "colour.png", "transparent.png", "large.png", "many.idx", "many.idx.gz"]
     images = ",".join(str(folder / name) for name in names)
     run = done(place, "stage=predict", f"run={trained['torch'].name}", f"stage.images=[{images}]", "tracking=none")
+    kept = read_result(run)
+    assert kept is not None and ("run", trained["torch"].name) in kept.table
     found = probabilities(run)
     many = [f"many.idx[{number}]" for number in range(4)], [f"many.idx.gz[{number}]" for number in range(4)]
     assert list(found) == [*names[:4], *many[0], *many[1]]

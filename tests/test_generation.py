@@ -27,7 +27,7 @@ from pipeline.errors import UserError
 from pipeline.machine.capability import Resolved
 from pipeline.machine.device import Place
 from pipeline.runs.json_files import read_json
-from pipeline.runs.result import metrics_of
+from pipeline.runs.result import metrics_of, read_result
 from pipeline.spec import build_as
 from pipeline.stages import generated_text
 from pipeline.stages.generate import Generate, read_card
@@ -326,6 +326,9 @@ MANY = ("stage.prompt=[Call me,S]", "stage.tokens=40", "stage.seed=5", "stage.to
 
 def test_a_run_goes_on_with_prompts(trained: Path) -> None:
     found, run = texts(trained, *MANY)
+    kept = read_result(run)
+    assert kept is not None and kept.table[-1][0] == "run"  # which `latest` was
+    assert (trained / "runs" / kept.table[-1][1] / "artifacts" / "model" / "weights.npz").is_file()
     assert [len(one["tokens"]) for one in found] == [40, 40]
     for number, one in enumerate(found, 1):
         file = run / "artifacts" / "generated" / f"{number}.txt"

@@ -27,7 +27,7 @@ from pipeline.runs.checkpoint import Writer
 from pipeline.runs.journal import Journal
 from pipeline.runs.json_files import write_json
 from pipeline.runs.listing import listed
-from pipeline.runs.lookup import find_run, reap
+from pipeline.runs.lookup import close_run, find_run, reap
 from pipeline.runs.process import boot_time, machine
 from pipeline.runs.records import Status, duration, read_chunk, read_config, read_metrics, read_status, records_until
 from pipeline.runs.result import Metric, Result
@@ -152,6 +152,15 @@ def test_config_comes_back_with_its_types(tmp_path: Path) -> None:
     config = {"seed": 1, "rate": 1e-5, "text": "1e-3", "none": None, "yes": True, "dims": [1, 2], "b": {"c": "no"}}
     journal = Journal.begin(tmp_path, "types", config)
     assert read_config(journal.folder) == config
+
+
+def test_a_cell_stays_one_of_the_run_that_started_it_until_another_goes_on_with_it(tmp_path: Path) -> None:
+    folder = Journal.begin(tmp_path, "cell", {}, cell_of="grid").folder
+    for other, whole in ((None, "grid"), ("another", "another"), (None, "another")):
+        close_run(folder, "KILLED", "")
+        Journal.reopen(folder, 0, cell_of=other)
+        status = read_status(folder)
+        assert status is not None and status.cell_of == whole
 
 
 def test_records_reach_the_disk_within_the_flush_time(tmp_path: Path) -> None:

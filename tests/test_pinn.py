@@ -124,6 +124,8 @@ def test_the_error_is_that_of_the_saved_network(ode: Path, place: Path) -> None:
     grid = np.linspace(0, 10, 10_000)
     np.save(place / "grid.npy", grid)
     run = done(place, "stage=predict", f"run={ode.name}", "stage.points=grid.npy", "tracking=none")
+    kept = read_result(run)
+    assert kept is not None and ("run", ode.name) in kept.table
     with (run / "artifacts" / "predictions.csv").open() as file:
         head, *rows = list(csv.reader(file))
     assert head == ["t", "u1", "u2"]
