@@ -377,7 +377,7 @@ def test_where_no_training_has_a_result_the_message_says_why(over: Over) -> None
     assert str(without_result(unknown)).endswith(f"{over.key}=1")
 
 
-def of_folds(number: int, swept: dict[str, str], value: float) -> Entry:
+def cell_of_folds(number: int, swept: dict[str, str], value: float) -> Entry:
     """A cell of a grid over stage=folds."""
     stage = Folds(folds=int(swept.get("stage.folds", 5)))
     folds: Any = SimpleNamespace(stage=stage, solver=SimpleNamespace(seeds=1), dataset=None)
@@ -388,7 +388,9 @@ def of_folds(number: int, swept: dict[str, str], value: float) -> Entry:
 def test_a_grid_marks_the_best_of_as_many_folds_and_says_how_two_are_compared() -> None:
     """With more folds each trains on more examples, so that the better number says nothing of the setting."""
     swept = [{"stage.folds": folds, "optimizer": name} for folds in ("5", "10") for name in ("adam", "sgd")]
-    found = [of_folds(number, one, value) for number, (one, value) in enumerate(zip(swept, (4, 3, 1, 2), strict=True))]
+    found = [
+        cell_of_folds(number, one, value) for number, (one, value) in enumerate(zip(swept, (4, 3, 1, 2), strict=True))
+    ]
     assert Pivot(found).best() == {(("5",), "sgd"), (("10",), "adam")}
     best, chance = notes(found)
     assert best.startswith("* the best with as many folds by test/loss")
@@ -396,11 +398,11 @@ def test_a_grid_marks_the_best_of_as_many_folds_and_says_how_two_are_compared() 
         "each is a mean over folds: a small difference may be chance; stage=compare stage.runs=[a,b] compares two "
         "with as many folds, fold by fold"
     )
-    alone = [of_folds(number, {"stage.folds": str(folds)}, 1.0 + folds) for number, folds in enumerate((5, 10))]
+    alone = [cell_of_folds(number, {"stage.folds": str(folds)}, 1.0 + folds) for number, folds in enumerate((5, 10))]
     assert notes(alone) == (
         "no two cells with as many folds: none is marked; sweep.best=test/loss compares all of them",
     )
-    data = [of_folds(number, {"dataset": name, **one}, 1.0) for name in "ab" for number, one in enumerate(swept)]
+    data = [cell_of_folds(number, {"dataset": name, **one}, 1.0) for name in "ab" for number, one in enumerate(swept)]
     assert notes(data)[0].startswith("* the best on the same data with as many folds, several being equal, by ")
 
 

@@ -19,6 +19,7 @@ from own_tasks import Counting
 from rich.console import Console
 
 from pipeline.datasets.digits import Digits
+from pipeline.experiment.settings import Inputs
 from pipeline.report.table import show_table
 from pipeline.runs.records import read_config, read_metrics
 from pipeline.runs.result import read_result
@@ -143,7 +144,9 @@ def test_data_that_the_seed_decides_are_compared_seed_by_seed(tmp_path: Path) ->
         source = SimpleNamespace(load=load, cache=tmp_path)
         stage = SimpleNamespace(data_sha256=lambda _: None)
         config = {"dataset": {"name": type(dataset).__name__}}
-        return SimpleNamespace(stage=stage, dataset=dataset, data_source=source, seed=seed, config=config)
+        return SimpleNamespace(
+            stage=stage, dataset=dataset, data_source=source, seed=seed, config=config, inputs=Inputs()
+        )
 
     for dataset, reads in ((Counting(), [0, 1, 2]), (Digits(), [0])):
         read.clear()
