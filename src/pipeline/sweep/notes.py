@@ -20,8 +20,8 @@ NUMBER = re.compile(r"(?<![\w.:=-])\d[\d.,e+-]*")  # not of a name, as in fp16 a
 def below_table(entries: Sequence[Entry], shown: Collection[str]) -> list[str]:
     """The notes on a table of the metrics `shown`: what the cells' results note, and which of them ended early.
 
-    Of times among the metrics what makes them uncertain, too. Not what a cell says of its own intervals, which the
-    table does not show.
+    Of times among the metrics what makes them uncertain, too. Not what a cell says of the intervals in its
+    result, which the table does not show.
     """
     timed = any(entry.metrics[name].kind == "time" for entry in entries for name in shown if name in entry.metrics)
     if not timed:
