@@ -206,6 +206,7 @@ REFUSALS = {
     "help": "help: not an override (did you mean --help?); write key=value, with quotes round ...",
     "model==cnn": "model==cnn: not an override; write key=value, with quotes round special characters ('key=\"a b\"')",
     "dataset.file=früchte.csv": "dataset.file=früchte.csv: not an override; write 'dataset.file=\"früchte.csv\"'",
+    "~model.units[0]=2": "~model.units[0]=2: not an override; write key=value, with quotes round ...",
     "training.epochs=[1": "training.epochs=[1: not an override; write key=value, with quotes round ...",
     "--batch-size=3": f"--batch-size=3: no such flag; a setting is written training.batch_size=<value>; {FLAGS}",
     "--seed 3": f"--seed: no such flag; a setting is written seed=<value>; {FLAGS}",

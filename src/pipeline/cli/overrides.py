@@ -76,7 +76,7 @@ def _in_quotes(text: str) -> str | None:
     if "." not in key or len(text) > LONGEST_KEY or set(value) & set("=\"'\\[]{}"):
         return None
     try:
-        OverridesParser.create().parse_override(quoted)
+        OverridesParser.create().parse_overrides([quoted])
     except OverrideParseException:
         return None
     return shlex.quote(quoted)
