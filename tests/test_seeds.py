@@ -35,6 +35,7 @@ from pipeline.stages.cells import of_data, of_tests
 from pipeline.stages.repeated import (
     SEEDS,
     Trained,
+    beginnings,
     lacking,
     means,
     metrics,
@@ -457,3 +458,10 @@ def test_cells_that_share_a_seed_are_refused_where_nothing_else_tells_them_apart
     assert verdicts(tmp_path, apart) == ["run"] * 4
     with pytest.raises(UserError, match=r"seed=3,5 with stage\.repeats=3: both cells train seed 5; leave 3"):
         verdicts(tmp_path, [*apart, {cell: rates[1], "seed": "5"}])
+
+
+def test_a_run_is_named_by_the_beginning_that_no_other_has() -> None:
+    """Whole ids of seeds and folds were broken over two lines at 80 columns, where nobody can copy them."""
+    names = ["20261201-174642-seed-0-mlp-6299", "20261201-174642-seed-1-mlp-88bd", "20261201-174650-seed-2-mlp-a5a7"]
+    assert beginnings(names) == ["20261201-174642-seed-0", "20261201-174642-seed-1", "20261201-174650"]
+    assert beginnings(names[:1]) == ["20261201-174642"]

@@ -34,6 +34,7 @@ OF_ALL: Mapping[str, Callable[[Sequence[float]], float]] = {
 }
 FROM_FIRST = ("precision", "device", "parameters", "task")  # of the first training's receipt: the same for all
 Repeated = Literal["seed", "fold"]
+TIME = len("20260101-000000")  # with which a run's id begins
 
 
 @dataclass(frozen=True)
@@ -230,11 +231,25 @@ def grid(trained: Sequence[Trained], asked: Sequence[str], over: Over) -> Table:
     first = trained[0]
     names = dict.fromkeys(("test/loss", score_of(first.receipt, first.results).name, *asked))
     heads = (over.word, *(name.replace("/", " ") for name in names), first.rate.unit, "run")
+    runs = beginnings([one.folder.name for one in trained])
     rows = tuple(
-        (one.of, *(figure(one.results[name].value) for name in names), f"{rate:,.0f}", one.folder.name)
-        for one, rate in zip(trained, rates(trained), strict=True)
+        (one.of, *(figure(one.results[name].value) for name in names), f"{rate:,.0f}", run)
+        for one, rate, run in zip(trained, rates(trained), runs, strict=True)
     )
     return Table(f"one training by {over.word}", heads, rows)
+
+
+def beginnings(names: Sequence[str]) -> list[str]:
+    """What names each run among these: the time in its id, or more of it. A whole id would be broken in the table, and
+    a command takes the beginning of one."""
+
+    found = []
+    for name in names:
+        length = TIME
+        while length < len(name) and sum(other.startswith(name[:length]) for other in names) > 1:
+            length += 1
+        found.append(name[:length])
+    return found
 
 
 def _mean(values: Sequence[float], over: Over) -> str:
