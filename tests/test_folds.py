@@ -526,7 +526,7 @@ def test_predictions_of_folds_that_are_damaged_are_a_line_and_no_traceback(tmp_p
 
 @pytest.mark.parametrize("folds", [3, 5, 10])
 def test_the_corrected_interval_is_nadeau_and_bengios(folds: int) -> None:
-    """Variance times 1/k + n_test/n_train, Student's quantile of k - 1 degrees of freedom: of its own formula."""
+    """Variance times 1/k + n_test/n_train, Student's quantile of k - 1 degrees of freedom, written out once more."""
     values = np.random.default_rng(folds).normal(size=folds).tolist()
     n_test, n_train = 1, folds - 1
     expected = stats.t.ppf(0.975, folds - 1) * np.sqrt((1 / folds + n_test / n_train) * np.var(values, ddof=1))

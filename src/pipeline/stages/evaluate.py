@@ -111,7 +111,7 @@ class Evaluate(Stage):
             failed=found.fault,
         )
         write = partial(judge.write, run)
-        if other is None:  # the run has the figures of its own test set
+        if other is None:  # the run has the figures of that test set
             return with_figures(result, write, what="predictions: not written")
         result = with_figures(of_other_data(result), write, what="predictions: not written")
         draw = partial(judge.draw, run, f"{source.name} on other data")
